@@ -50,6 +50,9 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     large tables change faster, and not every engine reads them. `auto`: `merge-on-read` from
     32 MiB on where the driver merges, and from 128 MiB on where Spark does. Looked at when a run
     begins."""
+    typed_classes: tuple[str, ...] = ()
+    """Classes of TAPI, such as `NODE`, for which `instep lake run` keeps a table with a column for
+    each member that the YANG has: `typed_node`."""
     upkeep_share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.1
     """`instep lake run` spends this share of its time at most on joining small files, once a day
     deleting files that no version of the last week needs, and on audits. 0: it does none of it."""

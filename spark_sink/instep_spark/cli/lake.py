@@ -23,6 +23,7 @@ from instep.config.file import ConsumerConfiguration, default_path, load
 from instep.errors import ConfigurationError
 from instep_spark.lake.lake import Lake, RunProgress
 from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, PipelineStep, check_tables
+from instep_spark.lake.typed_views import typed_name
 from instep_spark.lake.verify import Comparison
 from instep_spark.options import DeltaOptions
 from instep_spark.place import LakePlace
@@ -35,9 +36,14 @@ _LINE_S: Final = 5.0
 """Where there is no terminal, a step is told this long after the last line."""
 
 _Tables = Annotated[
-    str, typer.Option("--tables", metavar="A,B", help="Only these tables, beside `entities`.")
+    str | None,
+    typer.Option(
+        "--tables",
+        metavar="A,B",
+        help=f"Only these tables, beside `entities`: of {', '.join(FOLLOWERS)} and those of "
+        "`typed_classes`.",
+    ),
 ]
-_ALL: Final = ",".join(FOLLOWERS)
 
 
 def run(
@@ -46,7 +52,7 @@ def run(
     once: Annotated[
         bool, typer.Option("--once", help="End when all that has landed is in the tables.")
     ] = False,
-    tables: _Tables = _ALL,
+    tables: _Tables = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Make the tables from `changes`, and keep them up to what lands."""
@@ -95,7 +101,7 @@ def vacuum(
 
 
 def rebuild(
-    config: ConfigArgument = None, tables: _Tables = _ALL, output: FormatOption = Format.TABLE
+    config: ConfigArgument = None, tables: _Tables = None, output: FormatOption = Format.TABLE
 ) -> None:
     """Make tables again from all of `changes`.
 
@@ -111,7 +117,7 @@ def rebuild(
 
 
 def feed(
-    config: ConfigArgument = None, tables: _Tables = _ALL, output: FormatOption = Format.TABLE
+    config: ConfigArgument = None, tables: _Tables = None, output: FormatOption = Format.TABLE
 ) -> None:
     """Let Delta keep a change data feed, for readers that follow tables."""
 
@@ -188,8 +194,10 @@ lake: Final[Mapping[str, Callable[..., None]]] = {
 """Make tables of state, history and alarms in a lake."""
 
 
-def _names(tables: str) -> list[str]:
+def _names(tables: str | None) -> list[str] | None:
     """The names of an option. Raises `ConfigurationError` for one that is no table."""
+    if tables is None:
+        return None
     names = [name for name in tables.split(",") if name]
     check_tables(names, "--tables")
     return names
@@ -199,14 +207,17 @@ def _each(
     found: Iterable[tuple[DeltaOptions, LakeSettings]],
     work: Callable[[Lake], None],
     output: Format,
-    names: Sequence[str] = FOLLOWERS,
+    names: Sequence[str] | None = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Do this with each lake, in a session of its own. What is moved is reported meanwhile. With
-    `stop`, SIGTERM and SIGINT set it.
+    """Do this with each lake, in a session of its own, and with these tables; None: with all that
+    it has. What is moved is reported meanwhile. With `stop`, SIGTERM and SIGINT set it.
     """
     console = Console(stderr=True, highlight=False)
     for options, settings in found:
+        typed = map(typed_name, options.typed_classes)
+        tables = [*FOLLOWERS, *typed] if names is None else names
+        check_tables(tables, "typed_classes")
         say(f"starting Spark for {options.url}", logger="instep.lake")
         with _answering_alone(stop):
             spark = open_session(options.spark, app="instep lake")
@@ -217,7 +228,7 @@ def _each(
                     spark,
                     database=options.database,
                     managed=options.managed,
-                    tables=names,
+                    tables=tables,
                     settings=settings,
                     report=view.step,
                     report_run=view.run,

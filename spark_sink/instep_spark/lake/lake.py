@@ -108,8 +108,9 @@ class Lake:
         report_run: Callable[[RunProgress], None] | None = None,
     ) -> None:
         """`url`, `database`, `managed`: as in the sink's options; `tables`: those to follow
-        `entities`; `report` is called for each table that a micro-batch has moved, `report_run`
-        every ten seconds in which there were micro-batches, and at the end.
+        `entities`, among them `typed_node` and others of one class each; `report` is called for
+        each table that a micro-batch has moved, `report_run` every ten seconds in which there were
+        micro-batches, and at the end.
         """
         self.url = url.rstrip("/")
         self.spark = own_session(spark)
@@ -480,7 +481,7 @@ class Lake:
         detail = table_detail(self.spark, table)
         large = detail.sizeInBytes >= _CLUSTERED_BYTES
         clustered = large and detail.sizeInBytes <= _MOST_CLUSTERED_BYTES
-        by = LAKE_TABLES[name].clustered_by
+        by = LAKE_TABLES[name].clustered_by if name in LAKE_TABLES else ()
         # Delta refuses the clause where a user has chosen CLUSTER BY.
         chosen = "clustering" in detail.tableFeatures
         clause = f" ZORDER BY ({', '.join(by)})" if by and clustered and not chosen else ""
@@ -496,7 +497,7 @@ class Lake:
         for name in names:
             with self._errors():
                 self._vacuum(name, retain_hours)
-        for name in LAKE_TABLES:
+        for name in self._known():
             made = f"delta.`{rebuilt_at(self._place, name)}`"
             with self._errors():
                 if table_exists(self.spark, made):
@@ -562,7 +563,10 @@ class Lake:
         return self._existing(TABLES)
 
     def _tables(self) -> list[str]:
-        return self._existing(LAKE_TABLES)
+        return self._existing(self._known())
+
+    def _known(self) -> list[str]:
+        return list(dict.fromkeys([*LAKE_TABLES, *self._names]))
 
     def _existing(self, names: Iterable[str]) -> list[str]:
         return [name for name in names if table_exists(self.spark, self._place.table(name))]

@@ -51,6 +51,8 @@ from instep_spark.lake.tables.identities import IdentitiesTable
 from instep_spark.lake.tables.intervals import IntervalTable
 from instep_spark.lake.tables.stream_health import StreamHealthTable
 from instep_spark.lake.tables.topology import TopologyTable
+from instep_spark.lake.tables.typed import TypedTable
+from instep_spark.lake.typed_views import class_named, typed_classes, typed_name
 from instep_spark.place import LakePlace
 from instep_spark.session import is_connect, own_session
 
@@ -91,12 +93,14 @@ class PipelineStep(msgspec.Struct, frozen=True):
 
 def check_tables(tables: Collection[str], where: str = "tables") -> None:
     """Raise `ConfigurationError` for a name that no table of the pipeline has."""
-    unknown = set(tables) - {*FOLLOWERS, "entities"}
+    typed = map(typed_name, typed_classes())
+    unknown = set(tables) - {*FOLLOWERS, "entities", *typed}
     if unknown:
         raise ConfigurationError(
             f"the pipeline has no table {min(unknown)!r}",
             where=where,
-            hint=f"it has: entities, {', '.join(FOLLOWERS)}",
+            hint=f"it has: entities, {', '.join(FOLLOWERS)}; and one for each class of TAPI, "
+            "such as typed_node",
         )
 
 
@@ -127,6 +131,8 @@ class Pipeline:
         self.composed = ComposedTable(place)
         self.identities = IdentitiesTable(place)
         self.followers = [made(place) for name, made in _FOLLOWING.items() if name in tables]
+        typed = sorted(name for name in tables if class_named(name))
+        self.followers += [TypedTable(place, name) for name in typed]
         self.targets = [self.entities, *self.followers]
 
         self._sessions: list[SparkSession] = []

@@ -2,7 +2,8 @@
 
 The columns come from the YANG, by way of `typed_columns.json`: `docs/typed_columns.py` writes it.
 They are views over `entities`: never behind it, without rows of their own to keep or to rebuild,
-and with new columns at once when a newer YANG has them. A body is parsed once a row.
+and with new columns at once when a newer YANG has them. A body is parsed once a row. Tables with
+the same columns, for engines that do not know Spark's views, are in `tables/typed.py`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,27 @@ import msgspec
 from instep.errors import ConfigurationError
 from instep_spark.lake.view_definition import ViewDefinition
 
-__all__ = ["FILE", "TypedClass", "TypedColumn", "typed_classes", "typed_reference", "typed_view"]
+__all__ = [
+    "BAD_VALUES",
+    "FILE",
+    "TypedClass",
+    "TypedColumn",
+    "bad_values",
+    "class_named",
+    "parsed_body",
+    "typed_class",
+    "typed_classes",
+    "typed_name",
+    "typed_reference",
+    "typed_values",
+    "typed_view",
+]
 
 FILE: Final = Path(__file__).with_name("typed_columns.json")
 _AROUND: Final = ("consumer", "stream", "id", "key", "parent_address", "appended_at", "event_at")
 """Columns of `entities` that a typed view has, too, before those of the class."""
-_BAD: Final = "bad_values"
+BAD_VALUES: Final = "bad_values"
+_TYPED: Final = "typed_"
 _COMMENT_CHARS: Final = 255
 """Hive takes 256 for a column."""
 _ARRAY: Final = re.compile(r"ARRAY<(.+)>")
@@ -47,6 +63,11 @@ class TypedColumn(msgspec.Struct, frozen=True, omit_defaults=True):
     open: bool = False
     """Other modules may derive more identities, so an unknown value is none that is bad."""
     meaning: str = ""
+
+    @property
+    def ddl_type(self) -> str:
+        """The type of the column in a table."""
+        return "STRING" if self.type == "JSON" else self.type
 
     @property
     def comment(self) -> str:
@@ -77,63 +98,88 @@ def typed_classes() -> dict[str, TypedClass]:
     return _read().classes
 
 
-def typed_view(entity_class: str) -> ViewDefinition:
-    """The view of a class. Raises `ConfigurationError` for one that the YANG does not have."""
+def typed_class(name: str) -> TypedClass:
+    """A class by its name. Raises `ConfigurationError` for one that the YANG does not have."""
     known = typed_classes()
-    if entity_class not in known:
+    if name not in known:
         raise ConfigurationError(
-            f"no typed view of {entity_class!r}: there is no such class in the YANG",
+            f"no columns of {name!r}: there is no such class in the YANG",
             hint=f"it has {', '.join(known)}",
         )
-    return _view(entity_class, known[entity_class])
+    return known[name]
+
+
+def typed_view(entity_class: str) -> ViewDefinition:
+    """The view of a class. Raises `ConfigurationError` for one that the YANG does not have."""
+    return _view(entity_class, typed_class(entity_class))
+
+
+def typed_name(entity_class: str) -> str:
+    """The name of the view, and of the table, of a class."""
+    return f"{_TYPED}{entity_class.lower()}"
+
+
+def class_named(name: str) -> str:
+    """The class of a typed table; empty for the name of another table."""
+    return name.removeprefix(_TYPED).upper() if name.startswith(_TYPED) else ""
+
+
+def parsed_body(one: TypedClass) -> str:
+    """SQL: `body` as a struct of texts, which the other expressions read as `stated`."""
+    return f"from_json({_PREFIX}, 'STRUCT<{_ddl(_tree(one.columns))}>')"
+
+
+def typed_values(one: TypedClass) -> list[str]:
+    """SQL: the columns of the class."""
+    return [f"{_value(column)} AS `{column.name}`" for column in one.columns]
+
+
+def bad_values(one: TypedClass) -> str:
+    """SQL: the names of the columns whose value in the body is none of their type."""
+    bad = ", ".join(f"CASE WHEN {_bad(column)} THEN '{column.name}' END" for column in one.columns)
+    return f"array_compact(array({bad}))"
 
 
 def typed_reference() -> str:
     """The typed views as a table of the reference, in Markdown."""
     rows = "\n".join(
-        f"| `{_named(name)}` | {name} | {len(one.columns)} |"
+        f"| `{typed_name(name)}` | {name} | {len(one.columns)} |"
         for name, one in typed_classes().items()
     )
     modules = ", ".join(f"`{module}`" for module in _read().modules)
     around = ", ".join(f"`{name}`" for name in _AROUND)
     return (
-        "## Typed views\n\nOne view a class over `entities`, with a column for each leaf, "
+        "## Typed views and tables\n\nOne a class, over `entities`, with a column for each leaf, "
         "leaf-list and list that its YANG has: names of containers and member joined by `_`, "
         "lists as JSON. "
-        f"Before them stand {around}; behind them `body`, and `{_BAD}`: the columns whose value in "
-        "`body` is none of their type, and which are null therefore. `DESCRIBE typed_node` shows "
-        "each column with its type, unit, values and meaning.\n\n"
+        f"Before them stand {around}; behind them `body`, and `{BAD_VALUES}`: the columns whose "
+        "value in `body` is none of their type, and which are null therefore. A table also has the "
+        "place of the statement, as `topology` has it. `DESCRIBE typed_node` shows each column "
+        "with its type, unit, values and meaning.\n\n"
         f"Made from {modules}.\n\n"
-        f"| View | Class | Columns of the class |\n| --- | --- | --- |\n{rows}"
+        f"| Name | Class | Columns of the class |\n| --- | --- | --- |\n{rows}"
     )
-
-
-def _named(entity_class: str) -> str:
-    return f"typed_{entity_class.lower()}"
 
 
 def _view(name: str, one: TypedClass) -> ViewDefinition:
-    values = ", ".join(f"{_value(column)} AS `{column.name}`" for column in one.columns)
     names = ", ".join(f"`{column.name}`" for column in one.columns)
-    bad = ", ".join(f"CASE WHEN {_bad(column)} THEN '{column.name}' END" for column in one.columns)
     around = ", ".join(_AROUND)
     sql = f"""
     WITH parsed AS (
-        SELECT {around}, body, from_json({_PREFIX}, 'STRUCT<{_ddl(_tree(one.columns))}>') AS stated
-        FROM entities WHERE class = '{name}'
+        SELECT {around}, body, {parsed_body(one)} AS stated FROM entities WHERE class = '{name}'
     ), typed AS (
-        SELECT {around}, {values}, body, stated FROM parsed
+        SELECT {around}, {", ".join(typed_values(one))}, body, stated FROM parsed
     )
-    SELECT {around}, {names}, body, array_compact(array({bad})) AS {_BAD} FROM typed
+    SELECT {around}, {names}, body, {bad_values(one)} AS {BAD_VALUES} FROM typed
     """  # noqa: S608 — names of our own file
     columns = (
         *((column, "as in `entities`") for column in _AROUND),
         *((column.name, column.comment) for column in one.columns),
         ("body", "the entity as JSON, as the provider stated it"),
-        (_BAD, "columns whose value in `body` is none of their type, so they are null"),
+        (BAD_VALUES, "columns whose value in `body` is none of their type, so they are null"),
     )
     return ViewDefinition(
-        _named(name), f"Each {name} with its members. {one.meaning}".strip(), sql, columns
+        typed_name(name), f"Each {name} with its members. {one.meaning}".strip(), sql, columns
     )
 
 

@@ -15,7 +15,7 @@ from instep_spark.lake.sql.json_fields import enum_field, json_path
 from instep_spark.lake.tables.base import table_exists
 from instep_spark.lake.tables.schema import LAKE_TABLES, TOPOLOGY
 from instep_spark.lake.tables.topology import CLASSES, TopologyTable, parent_of
-from instep_spark.lake.typed_views import typed_reference, typed_view
+from instep_spark.lake.typed_views import typed_name, typed_reference, typed_view
 from instep_spark.lake.view_definition import ViewDefinition
 from instep_spark.landing_schema import TABLES, comment_literal
 from instep_spark.place import LakePlace
@@ -284,7 +284,8 @@ def create_views(
     classes: Collection[str] = (),
 ) -> list[str]:
     """Make the tables of a lake and its views known by their names, and return these names.
-    `classes`: those that get a typed view, too (`typed_node` of NODE); making one takes a while.
+    `classes`: those that get a typed view, too (`typed_node` of NODE), or the typed table if there
+    is one; making a view takes a while.
 
     They are temporary views of the session. With `database`, the views are made in it, beside its
     tables, and stay. A view of which a table is not there is left out.
@@ -298,13 +299,14 @@ def create_views(
     place = LakePlace(url, database, managed)
     known = {
         name: place.table(name)
-        for name in (*TABLES, *LAKE_TABLES)
-        if table_exists(spark, place.table(name))
+        for name in (*TABLES, *LAKE_TABLES, *map(typed_name, classes))
+        if _is_table(spark, place, name)
     }
+    typed = [typed_view(one) for one in classes if typed_name(one) not in known]
     if not database:
         for name, table in known.items():
             spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS SELECT * FROM {table}")  # noqa: S608
-    for view in (*VIEWS.values(), *map(typed_view, classes)):
+    for view in (*VIEWS.values(), *typed):
         words = {"entities"} if view.columns else set(_WORD.findall(view.sql))
         read = [name for name in (*TABLES, *LAKE_TABLES, *VIEWS) if name in words]
         if not known.keys() >= set(read):
@@ -320,6 +322,13 @@ def create_views(
         spark.sql(ENTITIES_AT.format(history=history, changes=known["changes"]))
         _create_topology_at(spark, place, history)
     return list(known)
+
+
+def _is_table(spark: SparkSession, place: LakePlace, name: str) -> bool:
+    table = place.table(name)
+    if not table_exists(spark, table):
+        return False
+    return not place.database or spark.catalog.getTable(table).tableType != "VIEW"
 
 
 def _create_topology_at(spark: SparkSession, place: LakePlace, history: str) -> None:

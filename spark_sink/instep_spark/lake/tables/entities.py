@@ -22,7 +22,7 @@ from instep_spark.lake.sql.supersede import (
     outdated,
     row_supersedes,
 )
-from instep_spark.lake.tables.base import LakeTable
+from instep_spark.lake.tables.base import LakeTable, rows_of_classes
 from instep_spark.lake.tables.merge import Merge
 from instep_spark.lake.tables.schema import ENTITIES, TableSchema
 from instep_spark.place import LakePlace
@@ -30,7 +30,7 @@ from instep_spark.place import LakePlace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["EntitiesTable", "SweepCount", "unmarked_by"]
+__all__ = ["EntitiesTable", "ProjectionTable", "SweepCount", "unmarked_by"]
 
 _PROVEN: Final = pa.field("proven", pa.bool_(), nullable=False)
 
@@ -52,7 +52,7 @@ def unmarked_by(sweep: Sweep) -> str:
 
 
 class EntitiesTable(LakeTable):
-    """Current state; `entities` itself, or a subclass that projects some classes."""
+    """Current state; `entities` itself, or a projection of it."""
 
     def __init__(self, place: LakePlace, table: TableSchema = ENTITIES) -> None:
         super().__init__(table, place)
@@ -64,8 +64,7 @@ class EntitiesTable(LakeTable):
 
     def project_held(self, rows: pa.Table) -> pa.Table | None:
         """What `project` makes of the statements among rows that the driver holds, without a job of
-        Spark, which takes half a second for 20,000 rows. None: a subclass that projects contents
-        leaves them to Spark.
+        Spark, which takes half a second for 20,000 rows. None: it is left to Spark.
         """
         statement = pc.field("whole") & pc.field("kind").isin(RECORD_KINDS)
         statements = rows.filter(statement)
@@ -159,6 +158,31 @@ class EntitiesTable(LakeTable):
         if not self.commit(spark, progress, f"DELETE FROM {self.sql} WHERE {gone}"):  # noqa: S608
             # Delta keeps no transaction of a DELETE that removes nothing.
             self.commit_progress(spark, progress)
+
+
+class ProjectionTable(EntitiesTable):
+    """A projection of the contents of some classes, with the marks and sweeps of `entities`."""
+
+    def __init__(self, place: LakePlace, table: TableSchema, classes: tuple[str, ...]) -> None:
+        super().__init__(place, table)
+        self._classes = classes
+
+    def concerns(self, pending: PendingRows) -> bool:
+        # A header-only end names no class.
+        return bool(pending.classes & {*self._classes, ""})
+
+    def concerned(self, held: pa.Table) -> pa.Table:
+        """Statements of the classes of the table, and all ends."""
+        return rows_of_classes(held, self._classes)
+
+    def of_classes(self, rows: DataFrame) -> DataFrame:
+        """The same of rows of `changes` that Spark has."""
+        wanted = ", ".join(map(text, self._classes))
+        return rows.where(f"ends OR class IN ({wanted})")
+
+    def project_held(self, rows: pa.Table) -> None:
+        """None: the contents are taken apart by Spark."""
+        del rows
 
 
 def _marked(rows: DataFrame, segment: Segment) -> DataFrame:

@@ -7,7 +7,7 @@ whoever reads Delta reads the tables without instep.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from instep.alignment.lag import Fidelity
@@ -21,6 +21,7 @@ __all__ = [
     "VERSION_PROPERTY",
     "Column",
     "TableSchema",
+    "projection_schema",
     "reference",
 ]
 
@@ -388,6 +389,12 @@ IDENTITIES: Final = TableSchema(
         ),
     ),
 )
+
+
+def projection_schema(name: str, meaning: str, columns: Iterable[Column]) -> TableSchema:
+    """The schema of a table of entities that exist, with these columns beside those of each."""
+    return TableSchema(name, meaning, (*_WHOSE, _CLASS, *_PLACE, *columns))
+
 
 LAKE_TABLES: Final = {
     table.name: table

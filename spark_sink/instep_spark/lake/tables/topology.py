@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
-from instep_spark.lake.batches.micro_batch import PendingRows
 from instep_spark.lake.sql.json_fields import enum_field, json_path
-from instep_spark.lake.tables.base import rows_of_classes
-from instep_spark.lake.tables.entities import EntitiesTable
+from instep_spark.lake.tables.entities import ProjectionTable
 from instep_spark.lake.tables.schema import TOPOLOGY
 from instep_spark.place import LakePlace
 
@@ -35,27 +31,14 @@ def _own_or(entity_class: str, parent: str) -> str:
     return f"CASE WHEN class = '{entity_class}' THEN entity_uuid ELSE {parent} END"
 
 
-class TopologyTable(EntitiesTable):
-    """A projection of `entities`, with the same marks and sweeps."""
+class TopologyTable(ProjectionTable):
+    """Of each entity, what joins it to the others."""
 
     def __init__(self, place: LakePlace) -> None:
-        super().__init__(place, TOPOLOGY)
-
-    def concerns(self, pending: PendingRows) -> bool:
-        # A header-only end names no class.
-        return bool(pending.classes & {*CLASSES, ""})
-
-    def concerned(self, held: pa.Table) -> pa.Table:
-        """Statements of the classes of the table, and all ends."""
-        return rows_of_classes(held, CLASSES)
-
-    def project_held(self, rows: pa.Table) -> None:
-        """None: the contents are taken apart by Spark."""
-        del rows
+        super().__init__(place, TOPOLOGY, CLASSES)
 
     def project(self, rows: DataFrame) -> DataFrame:
-        wanted = ", ".join(f"'{name}'" for name in CLASSES)
-        rows = rows.where(f"ends OR class IN ({wanted})").selectExpr(
+        rows = self.of_classes(rows).selectExpr(
             "*",
             f"coalesce({json_path('uuid')}, nullif(uuid, ''), key) AS entity_uuid",
             f"CASE WHEN class = 'LINK' THEN from_json(coalesce({json_path('node-edge-point')}, "
