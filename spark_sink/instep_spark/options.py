@@ -11,6 +11,7 @@ import msgspec
 
 from instep.config.options import read_table
 from instep.errors import ConfigurationError
+from instep_spark.lake.typed_views import typed_classes
 from instep_spark.place import LakePlace, Layout
 from instep_spark.session import SparkOptions
 
@@ -141,6 +142,13 @@ def _check(options: DeltaOptions, where: str) -> None:
             where=where,
             hint='add writer = "spark", or leave database out',
             key="database",
+        )
+    if unknown := set(options.typed_classes) - typed_classes().keys():
+        raise ConfigurationError(
+            f"the key 'typed_classes' names a class that the YANG of TAPI has not: {min(unknown)}",
+            where=where,
+            hint=f"it has {', '.join(typed_classes())}",
+            key="typed_classes",
         )
     if options.managed and not options.database:
         raise ConfigurationError(

@@ -217,7 +217,6 @@ def _each(
     for options, settings in found:
         typed = map(typed_name, options.typed_classes)
         tables = [*FOLLOWERS, *typed] if names is None else names
-        check_tables(tables, "typed_classes")
         say(f"starting Spark for {options.url}", logger="instep.lake")
         with _answering_alone(stop):
             spark = open_session(options.spark, app="instep lake")

@@ -51,7 +51,7 @@ TEE = """\
 kind = "tee"
 sinks = [
     {{ kind = "sql", url = "sqlite:///{folder}/store.db" }},
-    {{ kind = "delta", url = "{url}" }},
+    {{ kind = "delta", url = "{url}", typed_classes = ["LINK"] }},
 ]"""
 
 
@@ -90,7 +90,14 @@ def test_a_lake_is_run_verified_drawn_and_queried(
     rows = len(pa.table(DeltaTable(lake / "changes").to_pyarrow_table()))
     assert (end["rows"], end["rows_behind"], end["next_run_s"]) == (rows, 0, None)
     assert end["elapsed_s_by_table"].keys() == moved
-    assert moved == {"entities", "entity_history", "alarms", "topology", "stream_health"}
+    assert moved == {
+        "entities",
+        "entity_history",
+        "alarms",
+        "topology",
+        "stream_health",
+        "typed_link",
+    }
     verified = instep("lake", "verify", str(config), "--format", "jsonl")
     assert verified.exit_code == 0, verified.output
     (report,) = lines(verified)
@@ -161,3 +168,8 @@ def test_wrong_usage_is_named(tmp_path: Path) -> None:
     no_table = instep("lake", "run", str(config), "--tables", "alarms,topologies")
     assert no_table.exit_code == 2
     assert "no table 'topologies'" in no_table.output
+    wrong = CONFIG.replace(DELTA, f'{DELTA}\ntyped_classes = ["NODES"]')
+    config.write_text(wrong.format(url=tmp_path.as_uri()))
+    no_class = instep("lake", "run", str(config))
+    assert no_class.exit_code == 2
+    assert "the YANG of TAPI has not: NODES" in no_class.output
