@@ -108,7 +108,10 @@ class ComposedTable(LakeTable):
         known = {row["id"] for row in composer.rows}
         stated = [out for row in rows if (out := composer.apply(row)) is not None]
         composer.finish(stated)
-        self._write(spark, stated, known, progress)
+        if stated:
+            self._write(spark, stated, known, progress)
+        else:
+            self.progress = progress  # as above
 
     def _known(self, spark: SparkSession, key: StreamKey, names: Collection[str]) -> list[Row]:
         """Return the last rows of the entities with these names."""

@@ -131,6 +131,10 @@ def test_what_cannot_be_joined_is_counted_and_a_stop_half_way_loses_nothing(
     found = {one["ordinal"]: one["body"] for one in read(tmp_path, "composed") if not one["last"]}
     assert "names nothing in entity 'u1'" in found[4]
     assert "no JSON object" in found[5]
+    # What a redelivery brings is known.
+    land(tmp_path, [change(9, "u1", {"uuid": "u1"}, attempt=2, appended_at=START_US + 1)])
+    pipeline(spark, tmp_path, tables=tables).apply(changes(spark, tmp_path))
+    assert bodies(tmp_path, "s1") == {"u1": {"uuid": "u1", "name": "Bern"}}
     assert Lake(tmp_path.as_uri(), spark).verify().clean
 
 
