@@ -5,6 +5,7 @@ were touched.
 The specification has not developed CHANGE_ONLY fully. What is assumed here:
 
 - the first statement of a key in an alignment attempt is whole for that key, later ones are merged;
+  where the first one is older than what is stored, the log is not compacted, and all are merged;
 - a part's key begins with the entity's key, or its body names the entity's uuid;
 - a part may come before its base: a log from which all but the last record of each key is compacted
   has it there, where the base was stated again;
@@ -28,6 +29,7 @@ from instep.model.position import Position
 from instep.model.records import Record, RecordType
 
 __all__ = [
+    "ENDED_PARTS",
     "EntityPart",
     "PartialEntity",
     "PartialUpdates",
@@ -38,6 +40,9 @@ __all__ = [
 ]
 
 
+ENDED_PARTS: Final = 100
+"""So many ends of parts of one entity are remembered, until a sweep of which the attempt has not
+read them. Of older ones, what was stated before may come back until the end is read again."""
 _objects: Final = msgspec.json.Decoder(
     dict[str, Any],
     # A float has 17 digits, and nothing beyond 1e308.
@@ -61,14 +66,12 @@ class EntityPart(msgspec.Struct, frozen=True):
 
 class PartialEntity:
     """One entity: its parts by log key, in the order in which they count. The part under the
-    entity's own key is the base. An entity without parts does not exist.
+    entity's own key is the base.
     """
 
-    def __init__(self, key: str, parts: list[EntityPart], ended: EntityPart | None = None) -> None:
+    def __init__(self, key: str, parts: list[EntityPart]) -> None:
         self.key = key
         self.parts = _in_log_order(parts)
-        self.ended = ended
-        """The last end of all of it. What is older states an entity that was there before."""
 
     def state(self, record: Record, position: Position) -> Record | None:
         """Apply a statement and return the whole record of the entity.
@@ -78,10 +81,10 @@ class PartialEntity:
         """
         if record.whole:
             record = replace(record, key=self.key)
-        if self._is_outdated(record, position):
-            return None
-        decode_object(record.body)
         stored = self.parts.get(record.key)
+        if self._is_outdated(record, position):
+            return self._read_again(record, position)
+        decode_object(record.body)
         with self._undone_on_error():
             for part in self.parts.values():
                 if part.record.ends and _is_newer(part, record, position):
@@ -104,24 +107,30 @@ class PartialEntity:
             self._put(EntityPart(record, position.lineage, position.attempt))
             return self.composed(record, position)
 
+    def _read_again(self, record: Record, position: Position) -> Record | None:
+        """Mark what is stored of a key as read in the attempt, though the statement is older: so
+        the next one is merged.
+        """
+        stored = self.parts.get(record.key)
+        if stored is None or stored.record.ends or stored.attempt == position.attempt:
+            return None
+        if not _is_newer(stored, record, position):
+            return None
+        self.parts[record.key] = replace(stored, attempt=position.attempt)
+        return self.composed(record, position)
+
     def end(self, record: Record, position: Position) -> Record | None:
         """Apply the end of the entity. It leaves what was stated after it: an entity that has its
-        key. None where it changes nothing.
+        key now. None where it changes nothing.
         """
-        if self.ended is not None and _is_newer(self.ended, record, position):
-            return None
-        end = EntityPart(
-            replace(record, key=self.key, body=b""), position.lineage, position.attempt
-        )
         left = {k: part for k, part in self.parts.items() if _is_newer(part, record, position)}
         if _states_nothing(left.values()):
-            left = {}
-        if len(left) == len(self.parts) and _is_same_end(self.ended, end):
+            self.parts = {}
+            return replace(record, key=self.key, whole=True)
+        if len(left) == len(self.parts):
             return None
-        self.parts, self.ended = left, end
-        if left:
-            return self.composed(_statement(record), position)
-        return replace(record, key=self.key, whole=True)
+        self.parts = left
+        return self.composed(_statement(record), position)
 
     def end_part(self, record: Record, position: Position) -> Record | None:
         """Apply the end of a part or sub-tree. None where it has ended already, and where a newer
@@ -181,8 +190,6 @@ class PartialEntity:
 
     def _is_outdated(self, record: Record, position: Position) -> bool:
         """Whether a newer statement of the key is known, or a newer end of what it is under."""
-        if self.ended is not None and _is_newer(self.ended, record, position):
-            return True
         return any(
             _is_newer(part, record, position)
             for key, part in self.parts.items()
@@ -191,7 +198,10 @@ class PartialEntity:
 
     def _put(self, part: EntityPart) -> None:
         # At the end: it has come last.
-        others = (one for key, one in self.parts.items() if key != part.record.key)
+        others = [one for key, one in self.parts.items() if key != part.record.key]
+        ended = [one.record.key for one in others if one.record.ends]
+        if part.record.ends and len(ended) >= ENDED_PARTS:
+            others = [one for one in others if one.record.key != ended[0]]
         self.parts = _in_log_order([*others, part])
 
     def prune(self, attempt: int) -> None:
@@ -199,8 +209,6 @@ class PartialEntity:
         self.parts = _in_log_order(
             part for key, part in self.parts.items() if key == self.key or part.attempt >= attempt
         )
-        if self.ended is not None and self.ended.attempt < attempt:
-            self.ended = None
 
     def body(self) -> bytes:
         """The base with all parts merged into it, in log order; verbatim where there is but one."""
@@ -247,14 +255,6 @@ def _statement(end: Record) -> Record:
     return replace(end, kind=RecordType.CREATE_UPDATE, ends=False)
 
 
-def _is_same_end(known: EntityPart | None, end: EntityPart) -> bool:
-    return (
-        known is not None
-        and (known.lineage, known.attempt) == (end.lineage, end.attempt)
-        and not supersedes(end.record, known.record)
-    )
-
-
 def _is_newer(part: EntityPart, record: Record, position: Position) -> bool:
     return part.lineage == position.lineage and supersedes(part.record, record)
 
@@ -296,8 +296,9 @@ class PartialUpdates:
         self.class_of: dict[str, str] = {}
         """Key of an entity → its class."""
         self.touched: dict[str, PartialEntity] = {}
-        """The entities with their parts, by key: every possible `target` of a record; and those of
-        which the end is remembered."""
+        """The entities with their parts, by key: all that a record may be about."""
+        self.changed: set[str] = set()
+        """Keys of the entities whose parts have changed."""
 
     def target(self, record: Record) -> str | None:
         """The key of the entity that a record is about; None for one that is not known yet."""
@@ -330,13 +331,12 @@ class PartialUpdates:
         if record.ends:
             return self._end(record, position, target)
         if target is None:
-            target = self._new_key(record)
+            target = _new_key(record)
         entity = self.touched.get(target)
         if entity is None:
             entity = self.touched[target] = PartialEntity(target, [])
         whole = entity.state(record, position)
-        if not entity.parts:
-            return None  # older than the end of the entity
+        self.changed.add(target)
         self.entities.add(target)
         self.owner[record.key] = target
         # A uuid that only a body states is not kept: it must not matter where a batch ends.
@@ -345,26 +345,29 @@ class PartialUpdates:
         return whole
 
     def _end(self, record: Record, position: Position, target: str | None) -> Record | None:
-        target = self._new_key(record) if target is None else target
-        entity = self.touched.get(target)
-        if entity is None or not (entity.parts or (entity.ended and record.key == target)):
+        entity = None if target is None else self.touched.get(target)
+        if target is None or entity is None or not entity.parts:
             return record
+        own = list(entity.parts)
         if record.key == target or record.kind is RecordType.CREATE_UPDATE:
             whole = entity.end(record, position)
         else:
             whole = entity.end_part(record, position)
-            self.owner[record.key] = target
+        self.changed.add(target)
         if whole is not None and whole.ends:
             self.entities.discard(target)
-            self.owner.pop(record.key, None)
+        for key in own:
+            # A key whose part has ended may be that of another entity's next.
+            part = entity.parts.get(key)
+            if (part is None or part.record.ends) and self.owner.get(key) == target:
+                del self.owner[key]
         return whole
 
-    def _new_key(self, record: Record) -> str:
-        """The key of the entity that does not exist yet, and that a record is about."""
-        uuid = stated_uuid(record)
-        if uuid and is_under(record.key, uuid):
-            return uuid
-        return next((one for one in prefixes(record.key) if one in self.touched), record.key)
+
+def _new_key(record: Record) -> str:
+    """The key of the entity that does not exist yet, and that a record is about."""
+    uuid = stated_uuid(record)
+    return uuid if uuid and is_under(record.key, uuid) else record.key
 
 
 def names_of(records: Collection[Record]) -> set[str]:

@@ -211,6 +211,9 @@ def _composed(changes: DataFrame, key: StreamKey, progress: TableProgress | None
     else:
         stream_progress = progress[key]
     composer = Composer()
+    attempts = changes.where(f"{in_stream(key)} AND kind IN ('ATTEMPT', 'SWEEP')")
+    began = attempts.selectExpr("attempt", "unix_micros(committed_at) AS at_us")
+    began_us = {row[0]: row[1] for row in began.groupBy("attempt").min("at_us").collect()}
     held = {one.ordinal for one in stream_progress.deferred}
     made = sorted(
         (
@@ -222,7 +225,7 @@ def _composed(changes: DataFrame, key: StreamKey, progress: TableProgress | None
     )
 
     def make(sweep: Sweep) -> None:
-        composer.prune(sweep.attempt, sweep.ordinal, 0)
+        composer.prune(sweep.attempt, sweep.ordinal, began_us[sweep.attempt])
         composer.remove(sweep.attempt, sweep.readable)
 
     for row in _rows(changes, key, stream_progress.ordinal):
@@ -238,7 +241,7 @@ def _composed(changes: DataFrame, key: StreamKey, progress: TableProgress | None
         else:
             # What is left of the others is stated with the next row.
             composer.remove(sweep.attempt, sweep.readable)
-    return [row for row in composer.rows if not row["ends"]]
+    return composer.rows
 
 
 def _made(deferred: DeferredSweep) -> int:

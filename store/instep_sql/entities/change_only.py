@@ -40,8 +40,10 @@ __all__ = [
 _COLUMNS: Final = (
     'part_key, entity_key, token, partition, "offset", appended_at_us, lineage, attempt, body'
 )
+_OTHERS: Final = ", ".join(f"{c} = excluded.{c}" for c in _COLUMNS.split(", ")[1:])
 _ADD: Final = f"""
     INSERT INTO instep_part (stream_no, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (stream_no, part_key) DO UPDATE SET {_OTHERS}
 """  # noqa: S608 — constants only
 _RENAME: Final = text("""
     UPDATE instep_part SET entity_key = :new,
@@ -93,7 +95,7 @@ def compose(
             if whole is not None:
                 composed.append(whole)
                 stated_by.append(record)
-    save(connection, dialect, no, work.touched)
+    save(connection, dialect, no, {key: work.touched[key] for key in work.changed})
     return ComposedRecords(composed, unresolved, stated_by)
 
 
@@ -110,8 +112,7 @@ def _load(
         work.class_of[stored.record.key] = stored.record.entity_class
         if stored.record.uuid:
             work.key_of[stored.record.uuid] = stored.record.key
-    targets = {key for record in records if (key := work.target(record)) is not None}
-    work.touched = load(connection, dialect, no, targets)
+    work.touched = load(connection, dialect, no, work.entities)
     return work
 
 
@@ -120,7 +121,7 @@ def _find_owners(
 ) -> dict[str, str]:
     query = text(
         "SELECT part_key, entity_key FROM instep_part "  # noqa: S608 — constants only
-        f"WHERE stream_no = :no AND part_key IN {dialect.members('keys')}"
+        f"WHERE stream_no = :no AND part_key IN {dialect.members('keys')} AND length(body) > 0"
     )
     rows = connection.execute(query, {"no": no, "keys": json_array(keys)})
     return {row.part_key: row.entity_key for row in rows}
@@ -192,6 +193,8 @@ def save(
         for entity in entities.values()
         for part in entity.parts.values()
     ]
+    # The key of a part that has ended in one entity may state another one now.
+    rows.sort(key=lambda row: bool(row[-1]))
     dialect.execute_many(connection, _ADD, rows)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from instep.alignment.change_only import PartialEntity
+from instep.alignment.change_only import ENDED_PARTS, PartialEntity
 from instep.model.position import Position
 from instep.model.records import Record, RecordType
 
@@ -79,3 +79,18 @@ def test_numbers_stay_as_the_provider_wrote_them() -> None:
     left = entity.end_part(end, _LINEAGE_1)
     assert left is not None
     assert left.body == b'{"kept":%b,"cut":[],"new":{"f":%b}}' % (numbers, numbers)
+
+
+def test_few_ends_of_parts_are_remembered_and_those_that_came_last() -> None:
+    entity = PartialEntity("e", [])
+    entity.state(_part("e", 1, "0", 1), _LINEAGE_1)
+    for at in range(2, 4 * ENDED_PARTS, 2):
+        entity.state(_part(f"e/{at}", at, "0", at), _LINEAGE_1)
+        end = msgspec.structs.replace(_part(f"e/{at}", at, "0", at + 1), body=b"", ends=True)
+        entity.end_part(end, _LINEAGE_1)
+    assert [*entity.parts] == [
+        "e",
+        *(f"e/{at}" for at in range(2 * ENDED_PARTS, 4 * ENDED_PARTS, 2)),
+    ]
+    last = _part(f"e/{4 * ENDED_PARTS - 2}", 1, "0", 1)
+    assert entity.state(last, _LINEAGE_1) is None

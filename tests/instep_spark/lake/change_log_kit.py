@@ -6,7 +6,7 @@ and the end of the entity takes all parts. From one seed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,9 +20,19 @@ class PartialProvider(Provider):
     """One stream of changes and what its consumer lands of it."""
 
     def __init__(
-        self, seed: int, stream: str = "s", *, offsets: bool = True, behind_us: int = 0
+        self,
+        seed: int,
+        stream: str = "s",
+        *,
+        offsets: bool = True,
+        behind_us: int = 0,
+        full_history: bool = False,
     ) -> None:
-        super().__init__(seed, stream, offsets=offsets, behind_us=behind_us)
+        """`full_history`: nothing is compacted, and a statement of the entity may have one change
+        of several.
+        """
+        super().__init__(seed, stream, offsets=offsets or full_history, behind_us=behind_us)
+        self._full_history = full_history
         bases = ("net-0", "net-1")
         self._keys = [*bases, *(f"{base}/{part}" for base in bases for part in PARTS), "alarm0"]
         self._has: dict[str, Facts] = {}
@@ -88,14 +98,29 @@ class PartialProvider(Provider):
                 self._alive[key] = row  # retained: the base still has it
         else:
             stated: Facts = {part: row.value}
-            if not part and not detector and chance.random() < 0.5:
+            if not part and self._full_history and not detector:
+                own = {"": row.value, "label": chance.randrange(3)}
+                one = chance.choice(("", "label"))
+                stated = {one: own[one]} if has and chance.random() < 0.7 else own
+            elif not part and not detector and chance.random() < 0.5:
                 stated |= has | {"": row.value}
             self._has[base] = {**has, **stated}
             row = replace(row, content=row.detail if detector else _content(base, stated))
+            if not detector:
+                row = replace(row, uuid=base)
             self._alive[key] = row
         self._log.append(row)
         if seen:
             self._land(row)
+
+    def _readable(self, alive: list[Row]) -> Sequence[Row]:
+        return self._log if self._full_history else super()._readable(alive)
+
+    def _lose_log(self) -> None:
+        if self._full_history:
+            self.realign()
+        else:
+            super()._lose_log()
 
     def _of(self, base: str) -> Iterable[Row]:
         return [row for row in self._alive.values() if row.key.split("/")[0] == base]
@@ -121,8 +146,7 @@ def _facts_of(row: Row) -> Facts:
         return {}
     content: Mapping[str, Any] = json.loads(row.body)
     facts: Facts = {f"port/{one['local-id']}": one["speed"] for one in content.get("port", ())}
-    if "admin" in content:
-        facts["admin"] = content["admin"]["state"]
+    facts |= {name: content[name]["state"] for name in ("admin", "label") if name in content}
     if "value" in content:
         facts[""] = content["value"]
     return facts

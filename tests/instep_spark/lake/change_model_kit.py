@@ -22,14 +22,10 @@ class Entity:
     """By key: the last statement, and what it amounts to with those of its attempt before it."""
     ended: dict[str, Row] = field(default_factory=dict)
     """By key: the end of a part. What comes later and is older changes nothing."""
-    over: Row | None = None
-    """The last end of all of it: what is older is about an entity of before."""
     last: Change | None = None
 
     def knows_better(self, row: Row) -> bool:
         """Whether a newer statement of the key is known, or a newer end of what it is under."""
-        if self.over is not None and outdates(self.over, row):
-            return True
         stated = [one for key, (one, _) in self.stated.items() if key == row.key]
         ended = [one for key, one in self.ended.items() if f"{row.key}/".startswith(f"{key}/")]
         return any(outdates(one, row) for one in stated + ended)
@@ -69,8 +65,11 @@ def whole_statements(
             continue
         entity = entities.setdefault(base, Entity())
         if _changes(entity, row, facts_of):
-            body = content(row.body) if row.detector else body_of(base, entity.facts(base))
+            last = entity.stated.get(row.key, (row, {}))[0]
+            body = content(last.body) if row.detector else body_of(base, entity.facts(base))
             stated.append(_whole(entity, row, base, body))
+            if not entity.stated:
+                del entities[base]
     return stated
 
 
@@ -79,7 +78,7 @@ def _changes(entity: Entity, row: Row, facts_of: Callable[[Row], Facts]) -> bool
     if row.ends and "/" not in row.key:
         return _end_all(entity, row)
     if entity.knows_better(row):
-        return False
+        return not row.ends and _read_again(entity, row)
     if row.ends:
         return bool(entity.stated) and _end(entity, row)
     _state(entity, row, facts_of(row))
@@ -99,14 +98,21 @@ def _state(entity: Entity, row: Row, facts: Facts) -> None:
     entity.stated[row.key] = (row, facts)
 
 
+def _read_again(entity: Entity, row: Row) -> bool:
+    """Note that an attempt has read a key, though an older statement: nothing is compacted, so what
+    follows adds to what is known.
+    """
+    was, facts = entity.stated.get(row.key, (row, {}))
+    if was.attempt == row.attempt or not outdates(was, row):
+        return False
+    entity.stated[row.key] = (replace(was, attempt=row.attempt), facts)
+    return True
+
+
 def _end_all(entity: Entity, row: Row) -> bool:
     """Apply the end of an entity, which leaves what was stated after it. False where it changes
     nothing.
     """
-    if entity.over is not None and outdates(entity.over, row):
-        return False
-    # Of one that is read again, the place is the same.
-    entity.over = row
     count = len(entity.stated)
     entity.stated = {key: one for key, one in entity.stated.items() if outdates(one[0], row)}
     entity.ended = {
@@ -177,12 +183,9 @@ def _swept(
     """Forget what the attempt has not stated; the entities of which parts are missing since."""
     for base, entity in list(entities.items()):
         last = entity.last
-        over = sweep.attempt - 1 if entity.over is None else entity.over.attempt
-        if last is None or max(last.attempt, over) < sweep.attempt:
+        if last is None or last.attempt < sweep.attempt:
             del entities[base]
             continue
-        if over < sweep.attempt:
-            entity.over = None
         gone = [
             key
             for key, (row, _) in entity.stated.items()

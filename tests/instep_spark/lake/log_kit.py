@@ -254,11 +254,15 @@ class Provider:
         if self._baseline:
             self._show(alive)
             return
-        for row in self._random.choice((alive, self._log)) if self._offsets else alive:
+        for row in self._readable(alive):
             self._land(row)
         if self._random.random() < 0.5:
             self._state(self._random.choice(self._keys))
         self._control("SWEEP")
+
+    def _readable(self, alive: list[Row]) -> Sequence[Row]:
+        """What the log has at that moment."""
+        return self._random.choice((alive, self._log)) if self._offsets else alive
 
     def _show(self, alive: Sequence[Row]) -> None:
         """Current state, dated by the provider's clock; what comes meanwhile; and the sweep."""

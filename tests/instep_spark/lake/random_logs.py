@@ -62,7 +62,12 @@ def providers_of(first: int, count: int, steps: int) -> list[Provider]:
         behind_us = (seed % 5) * HOURS_US
         if seed % 32 == 6:
             made.append(
-                PartialProvider(seed, f"s{seed}", offsets=seed % 3 != 0, behind_us=behind_us)
+                PartialProvider(
+                    *(seed, f"s{seed}"),
+                    offsets=seed % 3 != 0,
+                    behind_us=behind_us,
+                    full_history=seed % 64 == 6,
+                )
             )
             made[-1].run(2 * steps)
             made[-1].realign()

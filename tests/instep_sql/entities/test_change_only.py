@@ -31,8 +31,8 @@ NODE = {
 }
 
 
-def part(key: str, at: int, body: Any) -> Record:
-    return create_update(key, at, msgspec.json.encode(body), whole=False)
+def part(key: str, at: int, body: Any, **changes: Any) -> Record:
+    return create_update(key, at, msgspec.json.encode(body), whole=False, **changes)
 
 
 async def only(at: Stage) -> Any:
@@ -298,3 +298,58 @@ async def test_an_entity_that_comes_again_under_another_key_is_a_new_one(stage: 
         await at.commit(part("k1", 1, {"uuid": "u1", "a": 1}))
         await at.commit(end_record("k1", 2, whole=False), part("k2", 3, {"uuid": "u1", "b": 2}))
         assert await at.bodies() == {"k2": b'{"uuid":"u1","b":2}'}
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(
+    ("log", "bodies"),
+    [
+        pytest.param(
+            [part("n1", 1, {"uuid": "n1"}), part("n1/c1", 2, {"uuid": "c1", "y": 1})],
+            {"n1": {"uuid": "n1"}, "n1/c1": {"uuid": "c1", "y": 1}},
+            id="an entity whose key begins with that of another one",
+        ),
+        pytest.param(
+            [
+                *(part("u1", 1, {"uuid": "u1"}), part("u2", 2, {"uuid": "u2"})),
+                *(part("x", 3, {"uuid": "u1", "a": 1}, uuid="u1"), end_record("x", 4)),
+                part("x", 5, {"uuid": "u2", "a": 5}, uuid="u2"),
+            ],
+            {"u1": {"uuid": "u1"}, "u2": {"uuid": "u2", "a": 5}},
+            id="the key of a part that has ended, of another entity",
+        ),
+        pytest.param(
+            [
+                *(part("n/m", 1, {"m": 1}), part("n", 2, {"keep": 2})),
+                *(end_record("n/m", 3), part("n/m/x", 4, {"x": 4})),
+            ],
+            {"n": {"keep": 2, "x": 4}},
+            id="a part below an entity that has ended, of the one above",
+        ),
+        pytest.param(
+            [
+                *(part("u1", 1, {"uuid": "u1"}), part("x", 2, {"uuid": "u1"}, uuid="u1")),
+                *(end_record("u1", 3), part("x", 4, {"uuid": "u2"}, uuid="u2")),
+            ],
+            {"x": {"uuid": "u2"}},
+            id="the key of a part of an entity that has ended",
+        ),
+    ],
+)
+async def test_what_a_key_means_does_not_depend_on_batches(
+    stage: Stages, log: list[Record], bodies: dict[str, Any], at_once: bool
+) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        for batch in [log] if at_once else [[record] for record in log]:
+            await at.commit(*batch)
+        found = await at.bodies()
+        assert {key: msgspec.json.decode(body) for key, body in found.items()} == bodies
+
+
+async def test_a_whole_history_that_is_read_again_loses_no_change(stage: Stages) -> None:
+    async with stage(stream=CHANGE_ONLY) as at:
+        log = (part("u1", 1, {"uuid": "u1", "a": 1}), part("u1", 5, {"b": 2}))
+        for at.attempt in (1, 2):
+            await at.commit(*log)
+            await at.commit(sweep=SweepStep(at.attempt))
+            assert await only(at) == {"uuid": "u1", "a": 1, "b": 2}

@@ -57,8 +57,6 @@ class _State(msgspec.Struct):
     aliases: list[str]
     uuids: list[str]
     parts: list[_Part]
-    end: _Part | None = None
-    """The last end of all of the entity. (An older version has kept `ended`: those of parts.)"""
 
 
 def names_in(rows: Iterable[Row]) -> set[str]:
@@ -89,21 +87,18 @@ class Composer:
 
     @property
     def rows(self) -> Iterable[Row]:
-        """The last statements about the entities that exist, and about those that have ended."""
+        """The entities that exist, as their last statements."""
         return self._last.values()
 
     def load(self, row: Row) -> None:
         """Load an entity from its last row in `composed`."""
         state = msgspec.json.decode(row["state"], type=_State)
         name, known = state.name, self._composing
-        ended = None if state.end is None else _loaded(state.end)
-        known.touched[name] = PartialEntity(name, [_loaded(part) for part in state.parts], ended)
+        parts = [_loaded(part) for part in state.parts]
+        known.touched[name] = PartialEntity(name, parts)
         row["name"] = name
-        if row["ends"]:
-            self._last[name] = row
-            return
         known.entities.add(name)
-        known.owner.update((part.key, name) for part in state.parts)
+        known.owner.update((part.record.key, name) for part in parts if not part.record.ends)
         known.key_of.update(dict.fromkeys(state.uuids, name))
         self._alias.update(dict.fromkeys(state.aliases, name))
         self._names[name] = _Names(set(state.aliases), set(state.uuids))
@@ -138,15 +133,12 @@ class Composer:
 
     def _stated(self, row: Row, record: Record, whole: Record) -> Row | None:
         name = whole.key
-        last = self._last.get(name)
-        if last is None and whole.ends:
+        before = self._last.get(name)
+        if before is None and whole.ends:
             return None
-        before = None if last is None or last["ends"] else last
         if before is None:
             key = row["key"] if record.key == name else name
             own = {"id": record.uuid or name, "uuid": record.uuid, "key": key}
-            if last is not None and record.uuid in ("", last["uuid"]):
-                own = {"id": last["id"], "uuid": last["uuid"], "key": key}
         else:
             own = {"id": before["id"], "uuid": before["uuid"], "key": before["key"]}
             if record.key == name and record.token:
@@ -169,11 +161,7 @@ class Composer:
         if before is not None and _repeats(before, stated):
             stated["body"] = before["body"]
         if whole.ends:
-            ended = self._composing.touched[name]
-            if before is not None:
-                self._forget(name)
-            self._composing.touched[name] = ended
-            self._last[name] = stated
+            self._forget(name)
             return stated
         self._settle(name, stated)
         names = self._names[name]
@@ -194,6 +182,9 @@ class Composer:
         name = known.key_of.get(record.uuid)
         if name is None or name == record.key or name not in known.entities:
             return record
+        base = known.touched[name].parts.get(name)
+        if base is None or base.record.token:
+            return record  # a part: the log has stated the entity under another key
         above = prefixes(record.key)
         if any(prefix in known.entities or prefix == record.uuid for prefix in above):
             return record
@@ -221,10 +212,7 @@ class Composer:
         unmarked = [name for name, row in self._last.items() if row["attempt"] < attempt]
         for name in unmarked:
             if readable is None or self._last[name]["class"] in readable:
-                if self._last[name]["ends"]:
-                    del self._last[name], self._composing.touched[name]
-                else:
-                    self._forget(name)
+                self._forget(name)
             else:
                 self._last[name]["attempt"] = attempt
 
@@ -258,13 +246,12 @@ class Composer:
             if self._last.get(name) is not row:
                 row |= {"last": False, "names": None, "oldest_attempt": None, "state": None}
                 continue
-            entity, names = self._composing.touched[name], self._names.get(name, _Names())
+            entity, names = self._composing.touched[name], self._names[name]
             state = _State(
                 name,
                 sorted(names.aliases),
                 sorted(names.uuids),
                 [_kept(part) for part in entity.parts.values()],
-                None if entity.ended is None else _kept(entity.ended),
             )
             row |= {
                 "last": True,
@@ -285,13 +272,8 @@ def _repeats(before: Row, row: Row) -> bool:
 
 
 def _oldest(entity: PartialEntity) -> int | None:
-    """Return the first attempt that stated one of the changes, or the end before them. None: there
-    are none.
-    """
-    changes = [part for key, part in entity.parts.items() if key != entity.key]
-    if entity.parts and entity.ended is not None:
-        changes.append(entity.ended)
-    return min((part.attempt for part in changes), default=None)
+    """Return the first attempt that stated one of the changes. None: there are no changes."""
+    return min((p.attempt for key, p in entity.parts.items() if key != entity.key), default=None)
 
 
 def _loaded(part: _Part) -> EntityPart:
