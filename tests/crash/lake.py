@@ -21,6 +21,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.crash.lake_checks_kit import (
+    RECORDS,
     check_round,
     compare_entities,
     compare_history,
@@ -73,6 +74,7 @@ def rounds(
         ):
             here.command("faults", rewind_records=REWIND_RECORDS)
             here.command("storm", changes_per_s=storm_per_s)
+            report.differences += past_rewind(here, running, attempt=1)
             while report.rounds < count and not report.faults:
                 if time.monotonic() - begun_s > most_s:
                     break
@@ -161,7 +163,25 @@ def lose_log(
         time.sleep(0.3)
     seen.lost += [(begin_us, ("alarms", key)) for key in gone]
     here.command("storm", changes_per_s=storm_per_s)
-    return []
+    return past_rewind(here, running, attempt=forgets + 1)
+
+
+def past_rewind(here: Site, running: Processes, attempt: int) -> list[str]:
+    """Wait until each stream has landed more of its log than a redelivery goes back: one that
+    begins with the oldest record cannot be told from a restart, and costs a reading of the log.
+    """
+    deadline_s = time.monotonic() + RETURN_S
+    while True:
+        rows = table(here.store, "changes", "stream", "attempt", "kind")
+        read = Counter(
+            row["stream"] for row in rows if row["attempt"] >= attempt and row["kind"] in RECORDS
+        )
+        if min(read["alarms"], read["network"]) > REWIND_RECORDS:
+            return []
+        if time.monotonic() > deadline_s:
+            return [f"not enough is landed: {running.stderr_tail()}"]
+        running.ensure()
+        time.sleep(0.3)
 
 
 def main() -> int:

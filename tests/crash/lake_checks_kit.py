@@ -23,6 +23,7 @@ from tests.crash.site_kit import Report, Site
 
 __all__ = [
     "FOLLOWED",
+    "RECORDS",
     "check_round",
     "compare_entities",
     "compare_history",
