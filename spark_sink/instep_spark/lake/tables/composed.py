@@ -111,7 +111,7 @@ class ComposedTable(LakeTable):
         if stated:
             self._write(spark, stated, known, progress)
         else:
-            self.progress = progress  # as above
+            self.progress = progress  # durable with the next commit, likewise
 
     def _known(self, spark: SparkSession, key: StreamKey, names: Collection[str]) -> list[Row]:
         """Return the last rows of the entities with these names."""
