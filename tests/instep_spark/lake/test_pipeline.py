@@ -31,14 +31,15 @@ CHECKED = ("entity_history", "alarms", "topology")
 
 
 @pytest.mark.parametrize(
-    ("seed", "held_records"),
-    [pytest.param(6, 30_000, marks=pytest.mark.long), (7, 30_000), (8, 0)],
+    ("seed", "steps", "held_records"),
+    [pytest.param(6, 5, 30_000, marks=pytest.mark.long), (7, 5, 30_000), (8, 3, 0)],
 )
 def test_random_logs_in_random_micro_batches(
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     seed: int,
+    steps: int,
     held_records: int,
 ) -> None:
     """One each, of changes only, by rows that the driver holds, and from files;
@@ -47,7 +48,7 @@ def test_random_logs_in_random_micro_batches(
     monkeypatch.setattr("instep_spark.lake.batches.micro_batch.SMALL_RECORDS", held_records)
     spark = spark.newSession()
     spark.conf.set("spark.sql.shuffle.partitions", "2")  # so that tasks share what belongs together
-    assert run(spark, tmp_path, providers_of(seed, 1, 5), [with_gaps]) == []
+    assert run(spark, tmp_path, providers_of(seed, 1, steps), [with_gaps]) == []
 
 
 def test_what_another_pipeline_has_written_meanwhile_is_not_written_beside(
