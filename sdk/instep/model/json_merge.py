@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
-__all__ = ["SEPARATORS", "by_identity", "is_under", "merge", "prefixes", "without"]
+__all__ = ["SEPARATORS", "by_identity", "is_same", "is_under", "merge", "prefixes", "without"]
 
 SEPARATORS: Final = frozenset("/:|,;#=[]. ")
 """The separators between the segments of a part's key; TR-548 does not define them."""
@@ -41,6 +41,16 @@ def _merge_lists(base: list[Any], change: list[Any]) -> list[Any]:
         merge(element, stated[identity]) if identity in stated else element
         for identity, element in known.items()
     ] + [element for identity, element in stated.items() if identity not in known]
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values are equal; identified elements of a list may be in any order."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(is_same(v, other[k]) for k, v in one.items())
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        named, others = by_identity(one), by_identity(other)
+        return is_same(named, others) if named and others else all(map(is_same, one, other))
+    return bool(one == other)
 
 
 def by_identity(elements: list[Any]) -> dict[str, Any] | None:

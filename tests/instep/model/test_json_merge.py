@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.model.json_merge import is_under, merge, prefixes, without
+from instep.model.json_merge import is_same, is_under, merge, prefixes, without
 
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
@@ -90,3 +90,14 @@ def test_what_lies_under_a_key() -> None:
     assert is_under("u1/a", "u1")
     assert not is_under("u12", "u1")
     assert not is_under("u1", "u1")
+
+
+def test_identified_elements_are_the_same_in_any_order() -> None:
+    one = {"port": [{"local-id": "1", "tags": [1, 2]}, {"local-id": "2"}], "x": None}
+    other = {"x": None, "port": [{"local-id": "2"}, {"tags": [1, 2], "local-id": "1"}]}
+    assert is_same(one, other)
+    assert not is_same(one, {**other, "y": 1})
+    assert not is_same(one, {**other, "port": other["port"][:1]})  # type: ignore[index]
+    assert not is_same([1, 2], [2, 1])
+    assert is_same([], [])
+    assert not is_same([], [{"local-id": "1"}])

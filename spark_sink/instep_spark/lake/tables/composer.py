@@ -20,7 +20,7 @@ from instep.alignment.change_only import (
     decode_object,
     names_of,
 )
-from instep.model.json_merge import prefixes
+from instep.model.json_merge import is_same, prefixes
 from instep.model.position import Position
 from instep.model.records import Record, RecordType
 
@@ -263,12 +263,17 @@ class Composer:
 
 def _repeats(before: Row, row: Row) -> bool:
     """Whether a row states again what the one before it has stated, though perhaps with other
-    spaces, as a merge has them: rows without offsets are compared by what they state.
+    spaces and elements in another order, as a merge has them: rows without offsets are compared by
+    what they state.
     """
     places = [(one["lineage"], one["appended_at"], one["ends"]) for one in (before, row)]
     if places[0] != places[1] or before["body"] is None or row["body"] is None:
         return False
-    return decode_object(before["body"].encode()) == decode_object(row["body"].encode())
+    one, other = (decode_object(text["body"].encode()) for text in (before, row))
+    try:
+        return is_same(one, other)
+    except RecursionError:
+        return bool(before["body"] == row["body"])
 
 
 def _oldest(entity: PartialEntity) -> int | None:
