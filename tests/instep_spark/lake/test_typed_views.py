@@ -281,7 +281,7 @@ def test_the_columns_are_those_of_the_yang(shared_data: Path) -> None:
 
 
 def test_a_class_that_the_yang_does_not_have_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="no typed view of 'NODES'"):
+    with pytest.raises(ConfigurationError, match="no columns of 'NODES'"):
         typed_view("NODES")
 
 
