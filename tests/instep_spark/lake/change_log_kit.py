@@ -5,12 +5,18 @@ and the end of the entity takes all parts. From one seed.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from tests.instep_spark.lake.change_model_kit import Facts, whole_statements
+from tests.instep_spark.lake.change_model_kit import (
+    Facts,
+    body_of,
+    comparable,
+    content_of,
+    facts_of,
+    whole_statements,
+)
 from tests.instep_spark.lake.log_kit import Change, Provider, Row
 
 PARTS: Final = ("admin", "port/1", "port/2")
@@ -51,7 +57,7 @@ class PartialProvider(Provider):
 
     @property
     def statements(self) -> list[Row]:
-        return whole_statements(self.rows, _facts_of, body_of, comparable)
+        return whole_statements(self.rows)
 
     def content(self, body: str | None) -> str | None:
         return comparable(body)
@@ -61,8 +67,7 @@ class PartialProvider(Provider):
         base, _, part = key.partition("/")
         if base not in self._has:
             key, part = base, ""
-        self._now_us += chance.choice((0, 1_000, 5_000_000, 400_000_000))
-        self._offset += chance.choice((1, 1, 7))
+        self._advance()
         detector = key.startswith("alarm")
         has = self._has.get(base, {})
         ends = chance.random() < 0.3 and (not part or part in has)
@@ -73,11 +78,7 @@ class PartialProvider(Provider):
             0,
             kind if ends else "CREATE_UPDATE",
             key,
-            f"t{self._lineage}.{self._offset}",
-            "p" if self._offsets else "",
-            self._offset if self._offsets else -1,
-            self._now_us,
-            self._now_us - self._behind_us - chance.choice((0, 1_000_000)),
+            *self._place(),
             ends=ends,
             detector=detector,
             state="CLEAR" if ends else "ACTIVE",
@@ -94,7 +95,7 @@ class PartialProvider(Provider):
                 del self._alive[below]
         elif ends:
             del has[part]
-            if any(part in _facts_of(one) for one in self._of(base)):
+            if any(part in facts_of(one) for one in self._of(base)):
                 self._alive[key] = row  # retained: the base still has it
         else:
             stated: Facts = {part: row.value}
@@ -105,7 +106,7 @@ class PartialProvider(Provider):
             elif not part and not detector and chance.random() < 0.5:
                 stated |= has | {"": row.value}
             self._has[base] = {**has, **stated}
-            row = replace(row, content=row.detail if detector else _content(base, stated))
+            row = replace(row, content=row.detail if detector else content_of(base, stated))
             if not detector:
                 row = replace(row, uuid=base)
             self._alive[key] = row
@@ -124,44 +125,3 @@ class PartialProvider(Provider):
 
     def _of(self, base: str) -> Iterable[Row]:
         return [row for row in self._alive.values() if row.key.split("/")[0] == base]
-
-
-def _content(base: str, stated: Facts) -> str:
-    """A skeleton of the entity with what is stated."""
-    content: dict[str, Any] = {"uuid": base}
-    for part, value in stated.items():
-        name, _, number = part.partition("/")
-        if number:
-            content.setdefault(name, []).append({"local-id": number, "speed": value})
-        elif part:
-            content[name] = {"state": value}
-        else:
-            content["value"] = value
-    return json.dumps(content)
-
-
-def _facts_of(row: Row) -> Facts:
-    """What a row states, by part."""
-    if row.body is None or row.detector:
-        return {}
-    content: Mapping[str, Any] = json.loads(row.body)
-    facts: Facts = {f"port/{one['local-id']}": one["speed"] for one in content.get("port", ())}
-    facts |= {name: content[name]["state"] for name in ("admin", "label") if name in content}
-    if "value" in content:
-        facts[""] = content["value"]
-    return facts
-
-
-def body_of(base: str, facts: Facts) -> str | None:
-    """The whole entity."""
-    return comparable(_content(base, facts))
-
-
-def comparable(body: str | None) -> str | None:
-    """Members and elements of a body have no order, and no elements are no member."""
-    if body is None:
-        return None
-    content = json.loads(body)
-    if ports := content.pop("port", None):
-        content["port"] = sorted(ports, key=lambda one: str(one["local-id"]))
-    return json.dumps(content, sort_keys=True)

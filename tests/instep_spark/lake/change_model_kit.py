@@ -4,8 +4,10 @@ the whole statement that a provider of whole entities would have made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tests.instep_spark.lake.log_kit import Change, Row
 from tests.instep_spark.lake.model_kit import newer
@@ -42,12 +44,7 @@ def outdates(known: Row, row: Row) -> bool:
     return known.lineage == row.lineage and newer(known, row)
 
 
-def whole_statements(
-    rows: Sequence[Row],
-    facts_of: Callable[[Row], Facts],
-    body_of: Callable[[str, Facts], str | None],
-    content: Callable[[str | None], str | None],
-) -> list[Row]:
+def whole_statements(rows: Sequence[Row]) -> list[Row]:
     """The rows with whole statements in place of changes; those that change nothing are missing."""
     entities: dict[str, Entity] = {}
     began: dict[int, int] = {}
@@ -57,23 +54,23 @@ def whole_statements(
             if row.kind == "ATTEMPT":
                 began[row.attempt] = row.committed_at
             elif row.kind == "SWEEP":
-                stated += _swept(entities, row, began[row.attempt], body_of)
+                stated += _swept(entities, row, began[row.attempt])
             stated.append(row)
             continue
         base = row.key.partition("/")[0]
         if row.ends and base not in entities:
             continue
         entity = entities.setdefault(base, Entity())
-        if _changes(entity, row, facts_of):
+        if _changes(entity, row):
             last = entity.stated.get(row.key, (row, {}))[0]
-            body = content(last.body) if row.detector else body_of(base, entity.facts(base))
+            body = comparable(last.body) if row.detector else body_of(base, entity.facts(base))
             stated.append(_whole(entity, row, base, body))
             if not entity.stated:
                 del entities[base]
     return stated
 
 
-def _changes(entity: Entity, row: Row, facts_of: Callable[[Row], Facts]) -> bool:
+def _changes(entity: Entity, row: Row) -> bool:
     """Apply a row; whether it says anything about the entity."""
     if row.ends and "/" not in row.key:
         return _end_all(entity, row)
@@ -174,12 +171,7 @@ def _whole(entity: Entity, row: Row, base: str, body: str | None) -> Change:
     return entity.last
 
 
-def _swept(
-    entities: dict[str, Entity],
-    sweep: Row,
-    began: int,
-    body_of: Callable[[str, Facts], str | None],
-) -> Iterator[Change]:
+def _swept(entities: dict[str, Entity], sweep: Row, began: int) -> Iterator[Change]:
     """Forget what the attempt has not stated; the entities of which parts are missing since."""
     for base, entity in list(entities.items()):
         last = entity.last
@@ -200,3 +192,44 @@ def _swept(
             at = max(last.appended_at, began)
             entity.last = replace(last, ordinal=sweep.ordinal, appended_at=at, content=body)
             yield entity.last
+
+
+def content_of(base: str, stated: Facts) -> str:
+    """A skeleton of the entity with what is stated."""
+    content: dict[str, Any] = {"uuid": base}
+    for part, value in stated.items():
+        name, _, number = part.partition("/")
+        if number:
+            content.setdefault(name, []).append({"local-id": number, "speed": value})
+        elif part:
+            content[name] = {"state": value}
+        else:
+            content["value"] = value
+    return json.dumps(content)
+
+
+def facts_of(row: Row) -> Facts:
+    """What a row states, by part."""
+    if row.body is None or row.detector:
+        return {}
+    content: Mapping[str, Any] = json.loads(row.body)
+    facts: Facts = {f"port/{one['local-id']}": one["speed"] for one in content.get("port", ())}
+    facts |= {name: content[name]["state"] for name in ("admin", "label") if name in content}
+    if "value" in content:
+        facts[""] = content["value"]
+    return facts
+
+
+def body_of(base: str, facts: Facts) -> str | None:
+    """The whole entity."""
+    return comparable(content_of(base, facts))
+
+
+def comparable(body: str | None) -> str | None:
+    """Members and elements of a body have no order, and no elements are no member."""
+    if body is None:
+        return None
+    content = json.loads(body)
+    if ports := content.pop("port", None):
+        content["port"] = sorted(ports, key=lambda one: str(one["local-id"]))
+    return json.dumps(content, sort_keys=True)

@@ -207,8 +207,7 @@ class Provider:
 
     def _state(self, key: str, *, seen: bool = True) -> None:
         chance = self._random
-        self._now_us += chance.choice((0, 1_000, 5_000_000, 400_000_000))
-        self._offset += chance.choice((1, 1, 7))
+        self._advance()
         detector = key.startswith("alarm")
         ends = chance.random() < 0.3
         kind = chance.choice(("DELETE", "TOMBSTONE", "CREATE_UPDATE" if detector else "DELETE"))
@@ -218,11 +217,7 @@ class Provider:
             0,
             kind if ends else "CREATE_UPDATE",
             key,
-            f"t{self._lineage}.{self._offset}",
-            "p" if self._offsets else "",
-            self._offset if self._offsets else -1,
-            self._now_us,
-            self._now_us - self._behind_us - chance.choice((0, 1_000_000)),
+            *self._place(),
             ends=ends,
             detector=detector,
             state="CLEAR" if ends else chance.choice(("ACTIVE", "ACTIVE", "INTERMITTENT")),
@@ -236,6 +231,20 @@ class Provider:
             self._alive[key] = row
         if seen:
             self._land(row)
+
+    def _advance(self) -> None:
+        self._now_us += self._random.choice((0, 1_000, 5_000_000, 400_000_000))
+        self._offset += self._random.choice((1, 1, 7))
+
+    def _place(self) -> tuple[str, str, int, int, int]:
+        """Token, partition, offset, append time and event time of what is stated now."""
+        return (
+            f"t{self._lineage}.{self._offset}",
+            "p" if self._offsets else "",
+            self._offset if self._offsets else -1,
+            self._now_us,
+            self._now_us - self._behind_us - self._random.choice((0, 1_000_000)),
+        )
 
     def _redeliver(self) -> None:
         for row in self._log[-self._random.randrange(1, 8) :]:

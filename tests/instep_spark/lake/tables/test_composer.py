@@ -13,7 +13,8 @@ import pytest
 
 from instep_spark.lake.tables.composer import UNRESOLVED, Composer, names_in
 from instep_spark.landing_schema import CHANGES
-from tests.instep_spark.lake.change_log_kit import PartialProvider, comparable
+from tests.instep_spark.lake.change_log_kit import PartialProvider
+from tests.instep_spark.lake.change_model_kit import comparable
 from tests.instep_spark.lake.change_only_kit import ChangeOnly, bodies_of_a_store
 from tests.instep_spark.lake.log_kit import Change, Row
 
@@ -27,7 +28,7 @@ def cells(row: Row) -> dict[str, Any]:
 def read(rows: Sequence[Row], chunk_rows: int) -> dict[str, str]:
     """The entities by key."""
     stored, _ = chunk_by_chunk(rows, chunk_rows)
-    return {row["key"]: row["body"] for row in stored.values() if not row["ends"]}
+    return {row["key"]: row["body"] for row in stored.values()}
 
 
 Said = tuple[Any, ...]
