@@ -73,7 +73,7 @@ class RunProgress(msgspec.Struct, frozen=True):
     rows_behind: int
     """Rows of `changes` that some table lacks."""
     next_run_s: float | None
-    """Seconds until rows are looked for again; None: the run ends."""
+    """Seconds until rows are looked for again; zero: at once; None: the run ends."""
     upkeep_s: float = 0.0
     """Seconds that the run has spent on looking after the tables …"""
     files_joined: int = 0
@@ -209,12 +209,13 @@ class Lake:
         self._pipeline.apply(rows)
         took_s = self._clock() - begun_s
         next_s = next_interval_s(interval_s, took_s, self._batch_rows) if interval_s else 0.0
-        pause_s = max(0.0, next_s - took_s)
+        grown_s = max(0.0, next_s - took_s) if next_s > interval_s else 0.0
         self._upkeep.batch_done()
         self._look_after()
         if self._clock() - self._reported_s >= _PROGRESS_S:
-            self._report_progress(pause_s)
-        return pause_s if next_s > interval_s else 0.0
+            # Spark's trigger keeps the interval; by ordinals, what is there is read on at once.
+            self._report_progress(grown_s if self.is_connect else max(0.0, next_s - took_s))
+        return grown_s
 
     def _report_progress(self, next_run_s: float | None) -> None:
         if self._report_run is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import threading
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -767,6 +768,26 @@ def replace_columns(target: LakeTable) -> LakeTable:
     columns = tuple(c for c in target.table.columns if c.name != "proven")
     url = target.sql.removeprefix("delta.`").rpartition("/")[0]
     return LakeTable(target.table._replace(columns=columns), LakePlace(url))
+
+
+def test_over_connect_what_is_there_is_read_at_once_and_told_so(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Lake, "is_connect", True)
+    monkeypatch.setattr(module, "_PROGRESS_S", 0.0)
+    monkeypatch.setattr(module, "_BATCH_RECORDS", 2)
+    land(tmp_path, [row(n) for n in range(1, 7)])
+    told: list[tuple[int, float | None]] = []
+    stop = threading.Event()
+
+    def tell(run: RunProgress) -> None:
+        told.append((run.rows_behind, run.next_run_s))
+        if run.rows_behind == 0:
+            stop.set()
+
+    lake = Lake(tmp_path.as_uri(), spark, tables=[], report_run=tell)
+    lake.run(stop=stop, interval_s=3_600.0)
+    assert told == [(4, 0.0), (2, 0.0), (0, 0.0), (0, None)]
 
 
 def test_a_run_audits_its_lake_again_and_again(spark: SparkSession, tmp_path: Path) -> None:
