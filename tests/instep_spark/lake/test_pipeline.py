@@ -33,7 +33,7 @@ CHECKED = ("entity_history", "alarms", "topology")
 @pytest.mark.parametrize(
     ("seed", "steps", "held_records"),
     [
-        (7, 5, 30_000),
+        (7, 4, 30_000),
         pytest.param(6, 5, 30_000, marks=pytest.mark.long),
         pytest.param(8, 5, 0, marks=pytest.mark.long),
     ],
