@@ -58,7 +58,8 @@ bench: $(READY) ## Measure records/s beside the floors
 	$(BIN)/python -m bench $(ARGS)
 	$(if $(ARGS),,$(BIN)/python -m bench.landing)
 	$(if $(ARGS),,$(BIN)/python -m bench.lake --plot-to build/lake-cost.png)
-	$(if $(ARGS),,$(BIN)/python -m bench.lake.steady --sizes 10000,100000)
+	$(if $(ARGS),,$(BIN)/python -m bench.lake.steady)
+	$(if $(ARGS),,$(BIN)/python -m bench.lake.steady --connect)
 
 fuzz: $(READY) ## Run CASES random cases (1,000,000) over each parser that a stranger reaches
 	$(BIN)/python -m tests.fuzz.rounds --cases $(or $(CASES),1000000) $(ARGS)

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -24,6 +25,7 @@ import pyarrow as pa
 import typer
 from deltalake import write_deltalake
 
+from bench.lake.connect_server import connect_server
 from instep.errors import ConfigurationError
 from instep_spark.lake.batches.progress import CommitMetadata, TableProgress, carrying_metadata
 from instep_spark.lake.pipeline import LakeSettings, Pipeline, PipelineStep
@@ -46,6 +48,8 @@ __all__ = ["Measured", "measure"]
 
 RATIO_TARGET: Final = 0.8
 _CHUNK: Final = 100_000
+_MASTER: Final = "local[2]"
+_MEMORY: Final = "4g"
 _START_US: Final = 1_790_000_000_000_000
 _CLASSES: Final = ("CONDITION_DETECTOR", "NODE", "LINK", "NODE_EDGE_POINT", "CONNECTION")
 """Entities are of these classes in turn."""
@@ -284,29 +288,39 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Micro-batches of each size.")] = 5,
     layout: Annotated[str, typer.Option(help="As in the options of the sink.")] = "auto",
     remote: Annotated[str, typer.Option(help="A server of Spark Connect.")] = "",
+    connect: Annotated[bool, typer.Option(help="Start a server of Spark Connect.")] = False,
     strict: Annotated[bool, typer.Option(help="Exit 1 when the target is missed.")] = False,
     floor: Annotated[bool, typer.Option(help="Measure the bare MERGEs as well.")] = True,
 ) -> None:
     """Measure the seconds of a micro-batch from landing to each table, as JSON lines."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    options = SparkOptions(master="local[2]", config={"spark.driver.memory": "4g"})
-    try:
-        spark = open_session(SparkOptions(remote=remote) if remote else options)
-    except ConfigurationError as error:
-        print(f"not measured: {error}")
-        return
-    met = True
-    with TemporaryDirectory(prefix="instep-steady-") as temporary:
-        for size in map(int, sizes.split(",")):
-            folder = Path(temporary) / str(size)
-            wanted = [int(batch) for batch in batches.split(",")]
-            for one in measure(
-                spark, folder, size, wanted, rounds, msgspec.convert(layout, Layout), floor=floor
-            ):
-                print(msgspec.json.encode(one).decode(), flush=True)
-                if isinstance(one, Measured):
-                    met = met and one.ratio >= RATIO_TARGET
-    spark.stop()
+    options = SparkOptions(master=_MASTER, config={"spark.driver.memory": _MEMORY})
+    with ExitStack() as stack:
+        try:
+            if connect:
+                remote = stack.enter_context(connect_server(_MASTER, _MEMORY))
+            spark = open_session(SparkOptions(remote=remote) if remote else options)
+        except ConfigurationError as error:
+            print(f"not measured: {error}")
+            return
+        met = True
+        with TemporaryDirectory(prefix="instep-steady-") as temporary:
+            for size in map(int, sizes.split(",")):
+                folder = Path(temporary) / str(size)
+                wanted = [int(batch) for batch in batches.split(",")]
+                for one in measure(
+                    spark,
+                    folder,
+                    size,
+                    wanted,
+                    rounds,
+                    msgspec.convert(layout, Layout),
+                    floor=floor,
+                ):
+                    print(msgspec.json.encode(one).decode(), flush=True)
+                    if isinstance(one, Measured):
+                        met = met and one.ratio >= RATIO_TARGET
+        spark.stop()
     if strict and not met:
         raise typer.Exit(1)
 
