@@ -25,8 +25,8 @@ import pyarrow as pa
 import typer
 from deltalake import write_deltalake
 
-from bench.lake.connect_server import connect_server
 from instep.errors import ConfigurationError
+from instep_spark.jar import installed_jar
 from instep_spark.lake.batches.progress import CommitMetadata, TableProgress, carrying_metadata
 from instep_spark.lake.pipeline import LakeSettings, Pipeline, PipelineStep
 from instep_spark.lake.tables.schema import (
@@ -39,7 +39,8 @@ from instep_spark.lake.tables.schema import (
 )
 from instep_spark.landing_schema import CHANGES, arrow_schema
 from instep_spark.place import LakePlace, Layout
-from instep_spark.session import SparkOptions, is_connect, open_session, own_session
+from instep_spark.session import ONE_MACHINE, SparkOptions, is_connect, open_session, own_session
+from tests.instep_spark.spark_server_kit import connect_server
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,6 +51,12 @@ RATIO_TARGET: Final = 0.8
 _CHUNK: Final = 100_000
 _MASTER: Final = "local[2]"
 _MEMORY: Final = "4g"
+_SERVER: Final = {
+    **ONE_MACHINE,
+    "spark.driver.memory": _MEMORY,
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
 _START_US: Final = 1_790_000_000_000_000
 _CLASSES: Final = ("CONDITION_DETECTOR", "NODE", "LINK", "NODE_EDGE_POINT", "CONNECTION")
 """Entities are of these classes in turn."""
@@ -296,33 +303,48 @@ def main(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     options = SparkOptions(master=_MASTER, config={"spark.driver.memory": _MEMORY})
     with ExitStack() as stack:
+        if connect:
+            if installed_jar() is None:
+                print("not measured: no provider of Delta's jar is installed")
+                return
+            remote, _ = stack.enter_context(connect_server(_MASTER, _SERVER))
         try:
-            if connect:
-                remote = stack.enter_context(connect_server(_MASTER, _MEMORY))
             spark = open_session(SparkOptions(remote=remote) if remote else options)
         except ConfigurationError as error:
             print(f"not measured: {error}")
             return
-        met = True
-        with TemporaryDirectory(prefix="instep-steady-") as temporary:
-            for size in map(int, sizes.split(",")):
-                folder = Path(temporary) / str(size)
-                wanted = [int(batch) for batch in batches.split(",")]
-                for one in measure(
-                    spark,
-                    folder,
-                    size,
-                    wanted,
-                    rounds,
-                    msgspec.convert(layout, Layout),
-                    floor=floor,
-                ):
-                    print(msgspec.json.encode(one).decode(), flush=True)
-                    if isinstance(one, Measured):
-                        met = met and one.ratio >= RATIO_TARGET
+        met = _report(
+            spark,
+            [int(size) for size in sizes.split(",")],
+            [int(batch) for batch in batches.split(",")],
+            rounds,
+            msgspec.convert(layout, Layout),
+            floor=floor,
+        )
         spark.stop()
     if strict and not met:
         raise typer.Exit(1)
+
+
+def _report(
+    spark: SparkSession,
+    sizes: list[int],
+    batches: list[int],
+    rounds: int,
+    layout: Layout,
+    *,
+    floor: bool,
+) -> bool:
+    """Measure and print each; whether all meet the target."""
+    met = True
+    with TemporaryDirectory(prefix="instep-steady-") as temporary:
+        for size in sizes:
+            folder = Path(temporary) / str(size)
+            for one in measure(spark, folder, size, batches, rounds, layout, floor=floor):
+                print(msgspec.json.encode(one).decode(), flush=True)
+                if isinstance(one, Measured):
+                    met = met and one.ratio >= RATIO_TARGET
+    return met
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
+    "ONE_MACHINE",
     "SparkOptions",
     "configured",
     "driver_memory_bytes",
@@ -42,13 +43,14 @@ _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _JAVA: Final = (17, 21)
 """What Spark 4.0 runs on (https://spark.apache.org/docs/4.0.0/)."""
-_ONE_MACHINE: Final = {
+ONE_MACHINE: Final = {
     # 200 and 50 by default, for clusters: most of the tasks of a micro-batch would find nothing.
     "spark.sql.shuffle.partitions": "8",
     "spark.databricks.delta.snapshotPartitions": "2",
     # 10,000 by default: a VACUUM makes as many tasks, however few folders it looks into.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
 }
+"""What a Spark of one machine is told, unless the user says otherwise."""
 _GONE: Final = re.compile(
     r"Answer from Java side is empty|Connection refused|Connection reset|UNAVAILABLE"
     r"|SESSION_NOT_FOUND|SESSION_CLOSED|SESSION_CHANGED|NO_ACTIVE_SESSION|OPERATION_NOT_FOUND"
@@ -160,7 +162,7 @@ def _defaults(options: SparkOptions) -> Mapping[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        **(_ONE_MACHINE if _is_local(options) else {}),
+        **(ONE_MACHINE if _is_local(options) else {}),
         **options.config,
     }
 

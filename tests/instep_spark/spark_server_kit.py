@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from socket import socket
@@ -84,21 +84,23 @@ def _started(name: str, *arguments: str, port: int | None = None) -> Iterator[Se
 
 
 @contextmanager
-def connect_server() -> Iterator[tuple[str, Server]]:
+def connect_server(
+    master: str = "local[1]", settings: Mapping[str, str] = QUICK
+) -> Iterator[tuple[str, Server]]:
     """The `sc://` URL of a Spark Connect server with Delta."""
     jar, port = installed_jar(), _free_port()
     if jar is None:
         pytest.skip("no provider of Delta's jar is installed")
     facts = {
-        **QUICK,
+        **settings,
         "spark.connect.grpc.binding.port": str(port),
         "spark.ui.enabled": "false",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
-    settings = [text for key, value in facts.items() for text in ("--conf", f"{key}={value}")]
+    stated = [text for key, value in facts.items() for text in ("--conf", f"{key}={value}")]
     server = "org.apache.spark.sql.connect.service.SparkConnectServer"
-    command = ["--master", "local[1]", "--jars", str(jar), *settings, "--class", server]
+    command = ["--master", master, "--jars", str(jar), *stated, "--class", server]
     with _started("spark-submit", *command, "spark-internal", port=port) as process:
         yield f"sc://127.0.0.1:{port}", process
 

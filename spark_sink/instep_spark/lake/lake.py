@@ -209,12 +209,13 @@ class Lake:
         self._pipeline.apply(rows)
         took_s = self._clock() - begun_s
         next_s = next_interval_s(interval_s, took_s, self._batch_rows) if interval_s else 0.0
-        grown_s = max(0.0, next_s - took_s) if next_s > interval_s else 0.0
+        pause_s = max(0.0, next_s - took_s)
+        grown_s = pause_s if next_s > interval_s else 0.0
         self._upkeep.batch_done()
         self._look_after()
         if self._clock() - self._reported_s >= _PROGRESS_S:
             # Spark's trigger keeps the interval; by ordinals, what is there is read on at once.
-            self._report_progress(grown_s if self.is_connect else max(0.0, next_s - took_s))
+            self._report_progress(grown_s if self.is_connect else pause_s)
         return grown_s
 
     def _report_progress(self, next_run_s: float | None) -> None:
