@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from instep.errors import BaselineError, NoStreamError, SourceError
+from instep.model.conversion import converter
 from instep.model.records import Record
 from instep.model.streams import Mode, Start, StreamInfo, StreamState
 from instep.ports.source import Feed, Source
@@ -40,6 +41,9 @@ class _Details(msgspec.Struct, frozen=True):
     contexts: str
     actions: list[str]
     covers: list[MdibPart]
+
+
+_read_details: Final = converter(_Details)
 
 
 class SdpiSource(Source):
@@ -281,4 +285,4 @@ class SdpiSource(Source):
 
 
 def _details(stream: StreamInfo) -> _Details:
-    return msgspec.convert(stream.details, _Details)
+    return _read_details(stream.details)

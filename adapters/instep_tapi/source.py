@@ -23,6 +23,7 @@ from instep.errors import (
     TokenRefusedError,
     UnreachableError,
 )
+from instep.model.conversion import converter
 from instep.model.records import Record
 from instep.model.streams import Mode, Start, StreamInfo, StreamState
 from instep.ports.source import Feed, Source
@@ -91,6 +92,9 @@ class _Details(msgspec.Struct, frozen=True):
     verified: bool = False
     """Whether records were checked for authenticity: then a replay must not accept unchecked ones.
     """
+
+
+_read_details = converter(_Details)
 
 
 class Survey(NamedTuple):
@@ -462,4 +466,4 @@ class TapiSource(Source):
 
 
 def _details(stream: StreamInfo) -> _Details:
-    return msgspec.convert(stream.details, _Details)
+    return _read_details(stream.details)

@@ -15,6 +15,7 @@ from instep_wsr.options import Options
 __all__ = ["KnownGroups"]
 
 _MOST_CACHED: Final = 10_000
+_decode: Final = msgspec.json.Decoder(GroupAttributes).decode
 
 
 class KnownGroups:
@@ -32,7 +33,7 @@ class KnownGroups:
             stored = await self._intake.attributes(group_id)
             if not stored:
                 return None
-            found = msgspec.json.decode(stored, type=GroupAttributes)
+            found = _decode(stored)
             self._add(group_id, found)
         return found
 

@@ -52,6 +52,9 @@ class SequenceAttributes(msgspec.Struct, frozen=True, kw_only=True, omit_default
         return EndpointReference(ANY_WSA[self.wsa], self.acks_to, self.acks_to_parameters)
 
 
+_decode: Final = msgspec.json.Decoder(SequenceAttributes).decode
+
+
 class KnownSequences:
     """What the sources of sequences stated: as stored, and in memory for those in use."""
 
@@ -67,7 +70,7 @@ class KnownSequences:
             stored = await self._intake.attributes(identifier)
             if not stored:
                 return None
-            found = msgspec.json.decode(stored, type=SequenceAttributes)
+            found = _decode(stored)
             self.add(identifier, found)
         return found
 

@@ -7,11 +7,9 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-import msgspec
-
 from instep.coordination.lease import LeaseState
 from instep.model.entities import StreamStatus
-from instep.model.position import Position
+from instep.model.position import decode_position
 from instep.model.streams import upgraded_info
 
 __all__ = [
@@ -50,7 +48,7 @@ def stream_status(row: Any) -> StreamStatus:
     return StreamStatus(
         consumer=row.consumer,
         stream=row.stream,
-        position=msgspec.json.decode(row.position, type=Position),
+        position=decode_position(row.position),
         info=upgraded_info(json.loads(row.info)),
         entities=row.entities,
         quarantined=row.quarantined,

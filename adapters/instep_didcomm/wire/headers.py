@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from instep.model.conversion import converter
 from instep.sequencing.settings import MAX_MESSAGE_NUMBER
 from instep_didcomm.problems import MessageRefusedError, Reason
 from instep_didcomm.wire.received_orders import GapDetector
@@ -33,6 +34,7 @@ _VOLATILE = frozenset({"sent_count", "received_orders", "please_ack", "ack"})
 """Headers that may differ between two deliveries of one message."""
 _RARE = frozenset({"pthid", "to", "custom_headers", "received_orders", "please_ack"})
 _in_order = msgspec.json.Encoder(order="deterministic")
+_gap_detectors = converter(list[GapDetector])
 
 
 class Headers(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -73,6 +75,9 @@ class _CommonHeaders(msgspec.Struct, gc=False):
     expires_time: Annotated[int, msgspec.Meta(ge=0, le=MAX_MESSAGE_NUMBER)] = 0
 
 
+_common_headers = converter(_CommonHeaders)
+
+
 def read_headers(message: dict[str, Any], report_deviation: Callable[[str], object]) -> Headers:
     """Read the headers of a plaintext message; `report_deviation` is called with each deviation.
 
@@ -86,7 +91,7 @@ def _read_common(message: dict[str, Any]) -> Headers | None:
     if not _RARE.isdisjoint(message):
         return None
     try:
-        common = msgspec.convert(message, _CommonHeaders)
+        common = _common_headers(message)
     except msgspec.ValidationError:
         return None
     sender = common.sender
@@ -223,7 +228,7 @@ def _detectors(message: dict[str, Any]) -> tuple[GapDetector, ...]:
     if value is None:
         return ()
     try:
-        detectors = msgspec.convert(value, list[GapDetector])
+        detectors = _gap_detectors(value)
     except msgspec.ValidationError as error:
         raise _unreadable("received_orders", f"is no list of gap detectors: {error}") from None
     if len(detectors) > _MAX_DETECTORS:

@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from instep.errors import ConfigurationError
+from instep.model.conversion import converter
 from instep.ports.plugin import Verifier, VerifierPlugin
 from instep_tapi.wire.framing import BadRecord, Fields, decode_fields
 from instep_tapi.wire.names import strip_module
@@ -74,6 +75,9 @@ class HmacOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"HmacOptions(secret=***, algorithm={self.algorithm!r})"
 
 
+_hmac_options: Final = converter(HmacOptions)
+
+
 class Hmac:
     """Signs and verifies. Implements `Verifier`."""
 
@@ -115,7 +119,7 @@ class _HmacPlugin:
 
     def _read(self, options: Mapping[str, Any], where: str) -> HmacOptions:
         try:
-            read = msgspec.convert(dict(options), HmacOptions)
+            read = _hmac_options(dict(options))
         except msgspec.ValidationError as error:
             raise ConfigurationError(str(error), where=where) from None
         if not read.secret:

@@ -32,6 +32,7 @@ class BadRecord(Exception):
 
 
 _items = msgspec.json.Decoder(list[msgspec.Raw])
+_value = msgspec.json.Decoder(msgspec.Raw)
 
 
 decode_fields = msgspec.json.Decoder(Fields).decode
@@ -57,7 +58,7 @@ def _split(value: bytes, depth: int) -> Sequence[bytes | msgspec.Raw]:
     if opening == b"[":
         return _items.decode(value)
     if opening != b"{":
-        msgspec.json.decode(value, type=msgspec.Raw)
+        _value.decode(value)
         raise BadRecord("a JSON value that is neither an object nor a list")
     members = {strip_module(name): raw for name, raw in decode_fields(value).items()}
     if "log-record-header" in members:

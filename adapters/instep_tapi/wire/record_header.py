@@ -154,9 +154,7 @@ def read_header(
     )
     if "full-log-record-offset-id" in members:
         try:
-            header.full_log_record_offset_id = msgspec.json.decode(
-                members["full-log-record-offset-id"], type=list[NameValue]
-            )
+            header.full_log_record_offset_id = _offset_id(members["full-log-record-offset-id"])
         except msgspec.MsgspecError:
             deviations.append("offset-unreadable")
     rest = {name: members[name] for name in sorted(members.keys() - _READ_MEMBERS)}
@@ -200,6 +198,9 @@ class NameValue(msgspec.Struct, rename="kebab", gc=False):
 
     value_name: str
     value: str | int
+
+
+_offset_id = msgspec.json.Decoder(list[NameValue]).decode
 
 
 class LogRecordHeader(msgspec.Struct, rename="kebab", gc=False):

@@ -30,6 +30,9 @@ class _Request(msgspec.Struct, frozen=True):
     output: Format
 
 
+_decode: Final = msgspec.msgpack.Decoder(_Request).decode
+
+
 def multi_process_consumer(
     one: ConsumerConfiguration, source: Source, sink: Sink
 ) -> MultiProcessConsumer:
@@ -58,7 +61,7 @@ def main() -> None:
 
 
 def _parts(request: bytes) -> WorkerParts:
-    made = msgspec.msgpack.decode(request, type=_Request)
+    made = _decode(request)
     log_to_stderr(made.output)
     one = made.consumer
     source = build_source(one.source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import threading
 from collections.abc import Iterable, Mapping
 from enum import EnumMeta
 from typing import Any, Final, TypeVar, get_args, get_type_hints
@@ -17,6 +18,10 @@ __all__ = ["read_table", "unknown_key"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+_CONVERTING: Final = threading.RLock()
+"""The structs of plug-ins are known at run time only, and msgspec describes a class at its first
+use: one thread at a time (`instep.model.conversion`).
+"""
 _TYPE: Final = re.compile(r"`(\w+)`")
 _NAMES_OF_TYPES: Final = {
     "int": "a whole number",
@@ -59,7 +64,8 @@ def read_table(
                     key=key,
                 )
     try:
-        return msgspec.convert(table, struct, dec_hook=_secret, builtin_types=())
+        with _CONVERTING:
+            return msgspec.convert(table, struct, dec_hook=_secret, builtin_types=())
     except msgspec.ValidationError as error:
         raise _not_usable(struct, error, where) from None
 

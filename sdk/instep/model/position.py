@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from hashlib import blake2b
+from typing import Final
 
 import msgspec
 
@@ -13,6 +14,7 @@ __all__ = [
     "Phase",
     "Position",
     "SweepBarrier",
+    "decode_position",
     "recent_digest",
 ]
 
@@ -138,6 +140,10 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
             places = range(0, len(recent), _DIGEST_BYTES)
             recent = b"".join(_in_line([recent[at : at + _DIGEST_BYTES] for at in places]))
         return recent[-most * _DIGEST_BYTES :]
+
+
+decode_position: Final = msgspec.json.Decoder(Position).decode
+"""A position from its JSON. Raises `msgspec.DecodeError` where it is none."""
 
 
 def _in_line(digests: list[bytes]) -> list[bytes]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Final
 
 import msgspec
+
+from instep.model.conversion import converter
 
 __all__ = ["Mode", "Start", "StreamInfo", "StreamState", "SweepEstimate", "upgraded_info"]
 
@@ -104,12 +106,15 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Further data of the source (addresses and so on), as plain data; no secrets."""
 
     @classmethod
-    def from_stored(cls, stored: Mapping[str, Any]) -> Self:
+    def from_stored(cls, stored: Mapping[str, Any]) -> StreamInfo:
         """The stream that a store has kept as plain data, by this version or by 0.1.0.
 
         Raises `msgspec.ValidationError` for what no version has written.
         """
-        return msgspec.convert(upgraded_info(stored), cls)
+        return _info(upgraded_info(stored))
+
+
+_info: Final = converter(StreamInfo)
 
 
 def upgraded_info(stored: Mapping[str, Any]) -> dict[str, Any]:

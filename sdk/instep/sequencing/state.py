@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from instep.model.ranges import RangeMap, Ranges
@@ -68,12 +70,15 @@ class SequencerState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The latest deadline of a message: until then, copies may arrive."""
 
 
+_decode: Final = msgspec.json.Decoder(SequencerState).decode
+
+
 def decode_state(stored: bytes | str) -> SequencerState:
     """A state from its JSON, also from that of an older version.
 
     Raises `msgspec.DecodeError` where it is none.
     """
-    state = msgspec.json.decode(stored, type=SequencerState)
+    state = _decode(stored)
     faulted = state.faulted
     # Older versions kept the numbers and not the reasons.
     missing = len(faulted.lows) - len(faulted.values)

@@ -88,9 +88,12 @@ class _File(msgspec.Struct):
     classes: dict[str, TypedClass]
 
 
+_decode: Final = msgspec.json.Decoder(_File).decode
+
+
 @cache
 def _read() -> _File:
-    return msgspec.json.decode(FILE.read_bytes(), type=_File)
+    return _decode(FILE.read_bytes())
 
 
 def typed_classes() -> dict[str, TypedClass]:

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from instep.errors import SinkError
-from instep.model.position import Position
+from instep.model.position import Position, decode_position
 from instep.model.records import Record, RecordType
 from instep_spark.landing.dedup_window import REMEMBERED_RECORDS, DedupWindow, identity_of
 from instep_spark.landing.writers.base import Writer
@@ -63,7 +63,7 @@ def read_durable_state(
             hint="somebody removed rows of the table: restore it, or use another lake",
             ordinal=near,
         )
-    position = msgspec.json.decode(tail[-1]["position"], type=Position)
+    position = decode_position(tail[-1]["position"])
     newest = (
         identity_of(_record(row))
         for row in tail

@@ -19,6 +19,7 @@ __all__ = ["AlarmReading"]
 T = TypeVar("T")
 
 _PAGE_RECORDS: Final = 500
+_decode_texts: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 _PAGE: Final = """
     SELECT a.*, s.consumer, s.stream,
            CASE WHEN EXISTS (
@@ -124,4 +125,4 @@ def _alarm(row: Row[Any]) -> AlarmEpisode:
 
 
 def _texts(stored: str | None) -> tuple[str, ...]:
-    return () if stored is None else msgspec.json.decode(stored, type=tuple[str, ...])
+    return () if stored is None else _decode_texts(stored)

@@ -40,14 +40,15 @@ def migrate(connection: Connection, dialect: Dialect) -> None:
     _refuse_newer(version, dialect.where)
     if version is None:
         _tell_of_others(connection, dialect.where)
-    # Alembic takes a tenth of a second to import: a store that is up to date does not import it.
-    from alembic import command  # noqa: PLC0415
-    from alembic.config import Config  # noqa: PLC0415
-
-    config = Config()
-    config.set_main_option("script_location", "instep_sql:migrations")
-    config.attributes["connection"] = connection
     with _MIGRATING:
+        # Alembic takes a tenth of a second to import: a store that is up to date does not import
+        # it. Its modules import each other in circles, which two threads may see half made.
+        from alembic import command  # noqa: PLC0415
+        from alembic.config import Config  # noqa: PLC0415
+
+        config = Config()
+        config.set_main_option("script_location", "instep_sql:migrations")
+        config.attributes["connection"] = connection
         command.upgrade(config, HEAD)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, text
 
-from instep.model.position import Position
+from instep.model.position import Position, decode_position
 from instep.model.streams import Mode, StreamInfo, upgraded_info
 from instep_sql.fencing import dump_position, with_baseline_pending
 from instep_sql.options import Journal
@@ -103,7 +103,7 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
     info = upgraded_info(json.loads(row.info))
     return StreamRow(
         no=row.id,
-        position=msgspec.json.decode(row.position, type=Position),
+        position=decode_position(row.position),
         info=row.info,
         journal=Journal(row.journal),
         change_only=bool(row.parted) or info.get("partial_updates", False),

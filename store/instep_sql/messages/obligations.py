@@ -23,6 +23,9 @@ _ALL: Final = text("""
 """)
 
 
+_effect: Final = msgspec.json.Decoder(OwedEffect).decode
+
+
 def write(connection: Connection, dialect: Dialect, no: int, group: MessageGroup) -> None:
     """Delete the obligations that a group has carried out or given up, and insert its new ones."""
     if group.settled:
@@ -44,8 +47,6 @@ def write(connection: Connection, dialect: Dialect, no: int, group: MessageGroup
 def load(connection: Connection, no: int) -> list[Obligation]:
     """The stored obligations, the oldest first."""
     return [
-        Obligation(
-            row.number, row.scope, row.peer, msgspec.json.decode(row.effect, type=OwedEffect)
-        )
+        Obligation(row.number, row.scope, row.peer, _effect(row.effect))
         for row in connection.execute(_ALL, {"no": no})
     ]

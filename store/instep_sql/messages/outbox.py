@@ -37,6 +37,10 @@ _BODIES: Final = text("""
 """).bindparams(bindparam("numbers", expanding=True))
 
 
+_message: Final = msgspec.json.Decoder(OutboxMessage).decode
+_parties: Final = msgspec.json.Decoder(dict[str, int]).decode
+
+
 def scopes(connection: Connection, no: int) -> list[str]:
     """The scopes with unacknowledged messages, oldest first."""
     return list(connection.execute(_SCOPES, {"no": no}).scalars())
@@ -48,8 +52,8 @@ def load(connection: Connection, no: int, scope: str) -> OutboxState | None:
     if found is None:
         return None
     entries = connection.execute(_ENTRIES, {"outbox": found.id}).scalars()
-    sent = [msgspec.json.decode(entry, type=OutboxMessage) for entry in entries]
-    parties = msgspec.json.decode(found.parties, type=dict[str, int])
+    sent = list(map(_message, entries))
+    parties = _parties(found.parties)
     return OutboxState(found.next_number, sent, parties)
 
 

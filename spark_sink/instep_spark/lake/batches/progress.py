@@ -112,6 +112,9 @@ class _Text(msgspec.Struct, frozen=True, tag="instep", tag_field="by"):
     number: int = 0
 
 
+_decode: Final = msgspec.json.Decoder(_Text).decode
+
+
 class TableProgress:
     """Where a table stands in each stream: (consumer, stream) → `StreamProgress`."""
 
@@ -164,7 +167,7 @@ class CommitMetadata(NamedTuple):
     def decode(cls, text: str) -> CommitMetadata | None:
         """Read the text of a commit. None: the commit is not one of the pipeline."""
         try:
-            found = msgspec.json.decode(text, type=_Text)
+            found = _decode(text)
         except msgspec.MsgspecError:
             return None
         by_stream = {

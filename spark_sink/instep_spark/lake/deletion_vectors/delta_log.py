@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow.parquet as pq
 
-from instep_spark.lake.deletion_vectors.vector_file import DeletionVectorDescriptor
+from instep_spark.lake.deletion_vectors.vector_file import descriptor_of
 
 __all__ = ["Action", "DeltaLog"]
 
@@ -151,7 +151,7 @@ def _key(action: Action) -> tuple[str, str]:
     vector = action.get("deletionVector")
     if vector is None:
         return action["path"], ""
-    at = msgspec.convert(vector, DeletionVectorDescriptor)
+    at = descriptor_of(vector)
     return action["path"], f"{at.storage_type}{at.path_or_inline_dv}@{at.offset}"
 
 

@@ -28,7 +28,7 @@ from pyroaring import BitMap64
 from instep_spark.lake.batches.progress import APPLICATION, CommitMetadata
 from instep_spark.lake.deletion_vectors.delta_log import Action, DeltaLog
 from instep_spark.lake.deletion_vectors.vector_file import (
-    DeletionVectorDescriptor,
+    descriptor_of,
     read_vector,
     write_vectors,
 )
@@ -172,9 +172,7 @@ class MergeOnReadTable:
             vector = file.get("deletionVector")
             deleted = BitMap64()
             if vector is not None:
-                deleted = read_vector(
-                    self._folder, msgspec.convert(vector, DeletionVectorDescriptor)
-                )
+                deleted = read_vector(self._folder, descriptor_of(vector))
             positions -= deleted
             if positions:
                 yield _MatchedFile(file, positions, deleted)

@@ -18,8 +18,9 @@ from deltalake.exceptions import DeltaProtocolError
 from pyroaring import BitMap64
 
 from instep.errors import SinkError
+from instep.model.conversion import converter
 
-__all__ = ["DeletionVectorDescriptor", "read_vector", "write_vectors"]
+__all__ = ["DeletionVectorDescriptor", "descriptor_of", "read_vector", "write_vectors"]
 
 _VERSION: Final = 1
 _MAGIC: Final = 1_681_511_377
@@ -45,6 +46,10 @@ class DeletionVectorDescriptor(msgspec.Struct, frozen=True, rename="camel", omit
     """How many rows are deleted."""
     offset: int | None = None
     """Of the vector in the file, in bytes."""
+
+
+descriptor_of: Final = converter(DeletionVectorDescriptor)
+"""A descriptor from the plain data of an action. Raises `msgspec.ValidationError`."""
 
 
 def write_vectors(folder: Path, deleted: Sequence[BitMap64]) -> list[DeletionVectorDescriptor]:

@@ -59,6 +59,9 @@ class _State(msgspec.Struct):
     parts: list[_Part]
 
 
+_decode: Final = msgspec.json.Decoder(_State).decode
+
+
 def names_in(rows: Iterable[Row]) -> set[str]:
     """The names under which the entities of these rows of `changes` may be known."""
     return names_of([_record(row) for row in rows])
@@ -92,7 +95,7 @@ class Composer:
 
     def load(self, row: Row) -> None:
         """Load an entity from its last row in `composed`."""
-        state = msgspec.json.decode(row["state"], type=_State)
+        state = _decode(row["state"])
         name, known = state.name, self._composing
         parts = [_loaded(part) for part in state.parts]
         known.touched[name] = PartialEntity(name, parts)

@@ -1,0 +1,24 @@
+"""Plain data into a type, by what is made at import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+__all__ = ["converter"]
+
+T = TypeVar("T")
+
+
+def converter(type_: type[T]) -> Callable[[Any], T]:
+    """`msgspec.convert` to this type. Call it at the level of a module.
+
+    msgspec describes a class at its first use, and while it does, a second thread reads the half of
+    it that is there: the process dies of SIGSEGV. A decoder describes all classes that it needs
+    when it is made, so it is made while the module is imported, in one thread.
+    """
+    msgspec.json.Decoder(type_)
+    return partial(msgspec.convert, type=type_)
