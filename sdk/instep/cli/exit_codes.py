@@ -15,6 +15,7 @@ import typer
 from instep.cli.debug import DEBUG
 from instep.cli.log_lines import OUTPUT, log_to_stderr
 from instep.cli.output import Format, json_bytes, plain, plain_lines, stamp
+from instep.config.entry_points import install_hint
 from instep.errors import ConfigurationError, InstepError, NoStoreError
 
 __all__ = ["EXIT_CODES", "with_exit_code"]
@@ -55,6 +56,8 @@ def with_exit_code(command: Callable[..., Any]) -> Callable[..., Any]:
 def _print_error(error: Exception) -> Never:
     if DEBUG.get():
         typer.echo(plain_lines("".join(traceback.format_exception(error))), err=True, nl=False)
+    if hint := install_hint(error):
+        error = ConfigurationError(f"a package is missing: {error}", hint=hint)
     match error:
         case InstepError():
             what, where, to_do = error.message, error.where, error.hint

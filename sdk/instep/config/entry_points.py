@@ -7,28 +7,25 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from importlib.machinery import PathFinder
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires
 from pathlib import Path
 from typing import Any, Final
 
 from instep.errors import ConfigurationError
 
-__all__ = ["EXTRAS", "Command", "broken", "command_points", "load_command", "summary"]
+__all__ = ["Command", "broken", "command_points", "install_hint", "load_command", "summary"]
 
 Command = Callable[..., Any] | Mapping[str, Callable[..., Any]]
 """A command, or the commands of a group by their names."""
 
-EXTRAS: Final = {
-    "tapi": "tapi",
-    "wsrm": "soap",
-    "wsr": "soap",
-    "sdpi": "soap",
-    "didcomm": "didcomm",
-    "delta": "spark",
-}
-"""Kind → the extra of the distribution that installs it."""
+_OTHER_MODULES: Final = {"delta": "delta-spark"}
+"""Module → the distribution that installs it, where their names differ by more than a sign."""
+_OPTIONAL: Final = re.compile(r"""([\w.-]+).*extra\s*==\s*["']([\w.-]+)["']""")
+"""The distribution and the extra of a requirement that an extra adds."""
 _COMMANDS: Final = "instep.commands"
 
 
@@ -71,17 +68,47 @@ def _first(text: str) -> str:
 
 
 def broken(point: EntryPoint, what: str, where: str, error: Exception) -> ConfigurationError:
-    """The error for an entry point that cannot be loaded."""
-    extra = EXTRAS.get(point.name)
-    if isinstance(error, ImportError) and extra:
-        hint = f'install what it needs: pip install "instep[{extra}]"'
-    else:
-        hint = f"mend or remove the distribution {point.dist.name if point.dist else point.value}"
+    """The error for an entry point that cannot be loaded, or lacks something when it is used."""
+    distribution = point.dist.name if point.dist else ""
+    hint = install_hint(error, distribution)
     return ConfigurationError(
         f"the {what} {point.name!r} cannot be loaded: {type(error).__name__}: {error}",
         where=where or point.value,
-        hint=hint,
+        hint=hint or f"mend or remove the distribution {distribution or point.value}",
     )
+
+
+def install_hint(error: BaseException, distribution: str = "instep") -> str:
+    """What to do about a module that is missing; empty where none is, or no extra of this
+    distribution brings it. The extras are those that its metadata states.
+    """
+    missing = getattr(error, "name", None) if isinstance(error, ImportError) else None
+    if not missing or not distribution:
+        return ""
+    module = missing.partition(".")[0]
+    wanted = _normal(_OTHER_MODULES.get(module, module))
+    try:
+        stated = requires(distribution) or ()
+    except PackageNotFoundError:
+        return ""
+    optional = [(_normal(name), extra) for name, extra in map(_optional, stated) if extra]
+    # The smallest that has it: another one may be the sum of all.
+    sizes = Counter(extra for _, extra in optional)
+    extras = {extra for name, extra in optional if name == wanted}
+    if not extras:
+        return ""
+    extra = min(extras, key=lambda one: (sizes[one], one))
+    return f'install what it needs: pip install "{distribution}[{extra}]"'
+
+
+def _optional(requirement: str) -> tuple[str, str]:
+    """The name of a requirement and the extra that adds it; empty where none does."""
+    found = _OPTIONAL.match(requirement)
+    return ("", "") if found is None else (found[1], found[2])
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _source(module: str) -> Path | None:

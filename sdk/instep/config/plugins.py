@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final
 
-from instep.config.entry_points import EXTRAS, broken
+from instep.config.entry_points import broken
 from instep.config.file import ConsumerConfiguration, PluginConfiguration
 from instep.config.shown import masked
 from instep.errors import ConfigurationError
@@ -113,29 +113,23 @@ def build_source(part: PluginConfiguration) -> Source | Listener:
     Raises `ConfigurationError`.
     """
     plugin = source_plugin(part.kind, f"{part.where}.kind")
-    try:
+    with _errors_of(part, _SOURCES):
         return plugin.build(part.options, part.where)
-    except ConfigurationError as error:
-        raise part.redact(error) from None
 
 
 def build_sink(part: PluginConfiguration) -> Sink:
     """The configured sink, not yet opened. Raises `ConfigurationError`."""
     plugin = sink_plugin(part.kind, f"{part.where}.kind")
-    try:
+    with _errors_of(part, _SINKS):
         return plugin.build(part.options, part.where)
-    except ConfigurationError as error:
-        raise part.redact(error) from None
 
 
 def check(consumer: ConsumerConfiguration) -> None:
     """Let the plug-ins check their tables; connects to nothing. Raises `ConfigurationError`."""
-    for part, find in ((consumer.source, source_plugin), (consumer.sink, sink_plugin)):
-        plugin: SourcePlugin | SinkPlugin = find(part.kind, f"{part.where}.kind")
-        try:
+    for part, group in ((consumer.source, _SOURCES), (consumer.sink, _SINKS)):
+        plugin: SourcePlugin | SinkPlugin = _loaded(group, part.kind, f"{part.where}.kind")
+        with _errors_of(part, group):
             plugin.check(part.options, part.where)
-        except ConfigurationError as error:
-            raise part.redact(error) from None
 
 
 def shown_source(part: PluginConfiguration) -> dict[str, Any]:
@@ -165,21 +159,36 @@ def _shown(plugin: SourcePlugin | SinkPlugin, table: Mapping[str, Any]) -> dict[
     return dict(shown(table))
 
 
+@contextlib.contextmanager
+def _errors_of(part: PluginConfiguration, group: str) -> Iterator[None]:
+    """Errors of a plug-in about its table: without secrets, and with the extra that it lacks."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise part.redact(error) from None
+    except ImportError as error:
+        # Options may need what the plug-in itself does not.
+        points = {point.name: point for point in entry_points(group=group)}
+        raise broken(points[part.kind], _word(group), part.where, error) from error
+
+
+def _word(group: str) -> str:
+    return group.removeprefix("instep.").removesuffix("s")
+
+
 def _loaded(group: str, kind: str, where: str) -> Any:
-    what = group.removeprefix("instep.").removesuffix("s")
+    what = _word(group)
     points = {point.name: point for point in entry_points(group=group)}
     if kind not in points:
-        extra = EXTRAS.get(kind)
         other = _OTHER_NAMES.get(kind)
         if other and group == _SINKS:
             raise ConfigurationError(
                 f"there is no {what} of kind {kind!r}", where=where, hint=other, kind=kind
             )
-        install = f'install it with: pip install "instep[{extra}]"; ' if extra else ""
         raise ConfigurationError(
             f"there is no {what} of kind {kind!r}",
             where=where,
-            hint=f"{install}{what}s installed: {', '.join(sorted(points)) or 'none'}",
+            hint=f"{what}s installed: {', '.join(sorted(points)) or 'none'}",
             kind=kind,
             installed=sorted(points),
         )

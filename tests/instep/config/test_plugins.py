@@ -2,8 +2,6 @@
 do.
 """
 
-import sys
-from importlib.metadata import EntryPoints
 from pathlib import Path
 
 import pytest
@@ -54,27 +52,11 @@ def test_an_unknown_kind_is_refused_with_what_is_installed() -> None:
     assert caught.value.hint == "sources installed: didcomm, gone, odd, sdpi, tapi, wsr, wsrm"
 
 
-def test_a_kind_of_an_extra_is_refused_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugins, "entry_points", lambda group: EntryPoints())  # noqa: ARG005
-    with pytest.raises(ConfigurationError) as caught:
-        plugins.source_plugin("sdpi")
-    assert 'pip install "instep[soap]"' in caught.value.hint
-
-
 def test_a_broken_plugin_names_its_distribution() -> None:
     with pytest.raises(ConfigurationError) as caught:
         plugins.source_plugin("gone")
     assert "the source 'gone' cannot be loaded: ModuleNotFoundError" in caught.value.message
     assert "thirdparty" in caught.value.hint
-
-
-def test_a_plugin_whose_library_is_missing_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "instep_wsrm.plugin", None)
-    with pytest.raises(ConfigurationError) as caught:
-        plugins.source_plugin("wsrm")
-    assert 'pip install "instep[soap]"' in caught.value.hint
 
 
 def test_a_store_is_found_by_its_url_past_a_broken_sink() -> None:
