@@ -14,6 +14,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from instep.cli.signals import outlive_hangup
 from instep.errors import ConfigurationError
 from instep_tapi.wire.names import CONDITION_DETECTOR, LogRecordStrategy, LogStorageStrategy
 
@@ -299,6 +300,7 @@ async def _serve(
 ) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
+    outlive_hangup()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     async with served:

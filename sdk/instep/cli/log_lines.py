@@ -10,7 +10,7 @@ import typer
 
 from instep.cli.output import Format, json_bytes, plain, stamp
 
-__all__ = ["OUTPUT", "LogLines", "log_to_stderr", "say"]
+__all__ = ["OUTPUT", "LogLines", "line_of", "log_to_stderr", "say"]
 
 OUTPUT: Final[ContextVar[Format]] = ContextVar("OUTPUT", default=Format.TABLE)
 """How the command prints: its errors on stderr, too."""
@@ -49,7 +49,12 @@ def log_to_stderr(output: Format) -> None:
         root.addHandler(handler)
 
 
+def line_of(text: str, *, logger: str, level: int = logging.WARNING) -> str:
+    """The line that `logger` would print of this text."""
+    record = logging.LogRecord(logger, level, "", 0, text, None, None)
+    return LogLines(OUTPUT.get()).format(record)
+
+
 def say(text: str, *, logger: str, level: int = logging.INFO) -> None:
     """Print a line to stderr as `logger` would, also one that only tells how a command goes on."""
-    record = logging.LogRecord(logger, level, "", 0, text, None, None)
-    typer.echo(LogLines(OUTPUT.get()).format(record), err=True)
+    typer.echo(line_of(text, logger=logger, level=level), err=True)

@@ -13,7 +13,7 @@ import typer
 from instep.cli.log_lines import log_to_stderr
 from instep.cli.output import Format
 from instep.cli.progress_view import LinesView, LiveView
-from instep.cli.signals import until_signalled
+from instep.cli.signals import outlive_hangup, until_signalled
 from instep.cli.store import ConfigArgument, ConsumerOption, configured
 from instep.cli.worker import multi_process_consumer
 from instep.config.file import ConsumerConfiguration
@@ -68,7 +68,8 @@ def run(
     """Keep the stores of a configuration in step with their providers.
 
     Stops on SIGTERM and SIGINT within five seconds, having lost nothing: with 0, or with 1 if a
-    consumer has failed meanwhile. A consumer that fails does not stop the others.
+    consumer has failed meanwhile. A consumer that fails does not stop the others. SIGHUP stops
+    nothing: restart to apply a changed configuration.
     """
     if timeout_s is not None and not until_aligned:
         raise ConfigurationError(
@@ -76,6 +77,7 @@ def run(
             where="run",
             hint="it bounds the wait until every stream is aligned",
         )
+    outlive_hangup()
     consumers = configured(config, consumer)
     if output is None:
         output = Format.TABLE if sys.stdout.isatty() else Format.JSONL

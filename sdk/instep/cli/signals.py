@@ -1,15 +1,21 @@
-"""Runs a command until SIGTERM or SIGINT stops it, and bounds the time that stopping takes."""
+"""Runs a command until SIGTERM or SIGINT stops it, and bounds the time that stopping takes. SIGHUP
+ends no service.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import threading
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, Final
 
-__all__ = ["STOP_WITHIN_S", "until_signalled"]
+from instep.cli.log_lines import line_of
+
+__all__ = ["STOP_WITHIN_S", "outlive_hangup", "until_signalled"]
 
 STOP_WITHIN_S: Final = 4.0
 """Seconds for stopping: less than the five that are promised before a supervisor sends SIGKILL."""
@@ -46,3 +52,27 @@ def until_signalled(work: Coroutine[Any, Any, None]) -> None:
                 raise
 
     asyncio.run(main())
+
+
+def outlive_hangup() -> None:
+    """From now on, SIGHUP is told on stderr and ends nothing: `systemctl reload` and log rotation
+    send it, and a terminal that is closed. A terminal that is gone is written to no more.
+    """
+    signal.signal(signal.SIGHUP, _hung_up)
+
+
+def _hung_up(_number: int, _frame: object) -> None:
+    for output in (1, 2):
+        try:
+            os.tcgetpgrp(output)
+        except OSError as error:
+            # Whatever else is wrong with it, a terminal that is gone says EIO.
+            if error.errno == errno.EIO:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+    text = (
+        "SIGHUP is ignored: a configuration is not read again while it is used;"
+        " restart to apply a changed one"
+    )
+    # Not through a stream of Python, which the signal may have interrupted.
+    with suppress(OSError):
+        os.write(2, f"{line_of(text, logger='instep.cli')}\n".encode())

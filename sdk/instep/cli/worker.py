@@ -14,13 +14,14 @@ from instep.config.plugins import build_sink, build_source
 from instep.errors import ConfigurationError
 from instep.ports.sink import Sink
 from instep.ports.source import Source
+from instep.runtime.child_process import OUTLIVE_HANGUP
 from instep.runtime.workers.consumer import MultiProcessConsumer
 from instep.runtime.workers.program import WorkerParts, run_worker
 
 __all__ = ["main", "multi_process_consumer"]
 
 # Without -P the working directory could stand in for any module.
-_PROGRAM: Final = ("-P", "-c", "from instep.cli.worker import main; main()")
+_PROGRAM: Final = ("-P", "-c", f"{OUTLIVE_HANGUP}; from instep.cli.worker import main; main()")
 
 
 class _Request(msgspec.Struct, frozen=True):

@@ -16,8 +16,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-__all__ = ["ChildLostError", "can_start_child", "messages_of_child", "serve_as_child"]
+__all__ = [
+    "OUTLIVE_HANGUP",
+    "ChildLostError",
+    "can_start_child",
+    "messages_of_child",
+    "serve_as_child",
+]
 
+OUTLIVE_HANGUP: Final = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)"
+"""The first statement of a child: whoever started it answers the signal."""
 _WRITE_BYTES: Final = 1 << 18
 _READ_BYTES: Final = 1 << 20
 _LONGEST_WAIT_S: Final = 600.0
@@ -45,7 +53,7 @@ async def messages_of_child(
     Whoever does not read all of them closes the generator: that ends the child.
     """
     # Without -P the working directory could stand in for any module.
-    command = [sys.executable, "-P", "-c", f"from {module} import main; main()"]
+    command = [sys.executable, "-P", "-c", f"{OUTLIVE_HANGUP}; from {module} import main; main()"]
     async with _child(command) as process:
         feeding = asyncio.create_task(_feed(process, request, content))
         try:

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from instep.cli.log_lines import say
 from instep.cli.output import Format, FormatOption, json_line
+from instep.cli.signals import outlive_hangup
 from instep.cli.store import ConfigArgument
 from instep.config.file import ConsumerConfiguration, default_path, load
 from instep.errors import ConfigurationError
@@ -239,7 +240,7 @@ def _each(
 def _answering_alone(stop: threading.Event | None) -> Iterator[None]:
     """Within this, a JVM that starts ignores SIGTERM for good: a supervisor sends it to all
     processes of a service, and Spark would go away under a micro-batch. What comes meanwhile is
-    answered behind it.
+    answered behind it. With `stop`, the same of SIGHUP, which a terminal sends to all.
     """
 
     def asked(number: int, _frame: object) -> None:
@@ -247,13 +248,16 @@ def _answering_alone(stop: threading.Event | None) -> Iterator[None]:
         stop.set()
         signal.signal(number, signal.SIG_DFL)  # the next one ends it at once
 
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGHUP})
     answer = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if stop is not None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         yield
     finally:
         if stop is not None:
             signal.signal(signal.SIGINT, asked)
+            outlive_hangup()
         signal.signal(signal.SIGTERM, answer if stop is None else asked)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

@@ -149,11 +149,15 @@ def test_a_service_that_is_stopped_ends_with_a_summary(spark: SparkSession, tmp_
         assert process.stdout is not None
         while process.poll() is None and not (tmp_path / "lake/entities/_delta_log").is_dir():
             time.sleep(0.1)
-        # As a supervisor does: to the JVM, too.
+        # As a terminal does that is closed, and as a supervisor does: to the JVM, too.
+        os.killpg(process.pid, signal.SIGHUP)
+        time.sleep(1)
+        assert process.poll() is None, errors.read_text()
         os.killpg(process.pid, signal.SIGTERM)
         told = process.stdout.read()
         assert process.wait() == 0, errors.read_text()
     assert "rows/s" in told.splitlines()[-1]
+    assert "SIGHUP is ignored" in errors.read_text()
     assert "\tat " not in errors.read_text()
 
 
