@@ -18,8 +18,8 @@ class EventTooBig(Exception):
 
 
 class EventParser:
-    """Reads the bytes of one connection. `limit_bytes` bounds the data of an event, and an
-    unfinished line.
+    """Reads the bytes of one connection, each of them once, however small the pieces are in which
+    they come. `limit_bytes` bounds the data of an event, and an unfinished line.
 
     Fields other than data and retry are passed over: a record states its token itself, and is what
     it is under any name of an event.
@@ -29,7 +29,8 @@ class EventParser:
         self.retry_s: float | None = None
         """How long the peer wants us to wait before we connect again, as last stated."""
         self._limit_bytes = limit_bytes
-        self._rest = b""
+        self._line = bytearray()
+        """The beginning of a line whose end has not come yet; it holds no line end."""
         self._data: list[bytes] = []
         self._data_bytes = 0
         self._begun = False
@@ -38,29 +39,40 @@ class EventParser:
     @property
     def unfinished_bytes(self) -> int:
         """Size of the event whose end has not come yet; 0 without one."""
-        return self._data_bytes + len(self._rest)
+        return self._data_bytes + len(self._line)
 
     def feed(self, received: bytes) -> list[bytes]:
         """The data of the events that these bytes complete. Raises `EventTooBig`."""
-        if self._after_cr and received:
-            received = received.removeprefix(b"\n")
-            self._after_cr = False
-        received = self._rest + received
-        if not self._begun and received:
-            if _BOM.startswith(received[: len(_BOM)]) and len(received) < len(_BOM):
-                self._rest = received
+        if not self._begun:
+            # At most two bytes were kept back: the beginning of a byte order mark.
+            received = bytes(self._line) + received
+            self._line.clear()
+            if received != _BOM and _BOM.startswith(received):
+                self._line += received
                 return []
             received = received.removeprefix(_BOM)
             self._begun = True
+        if self._after_cr and received:
+            received = received.removeprefix(b"\n")
+            self._after_cr = False
         lines = received.splitlines(keepends=True)
-        self._rest = b""
-        if lines and lines[-1][-1:] not in {b"\n", b"\r"}:
-            self._rest = lines.pop()
-        elif lines:
+        if not lines:
+            return []
+        begun = None
+        if lines[-1].endswith((b"\n", b"\r")):
             self._after_cr = lines[-1].endswith(b"\r")
+        else:
+            begun = lines.pop()
         events: list[bytes] = []
+        if lines and self._line:
+            # Only the first line can have begun before.
+            self._line += lines[0]
+            lines[0] = bytes(self._line)
+            self._line.clear()
         for line in lines:
             self._take(line.rstrip(b"\r\n"), events)
+        if begun is not None:
+            self._line += begun
         if self.unfinished_bytes > self._limit_bytes:
             raise EventTooBig
         return events
