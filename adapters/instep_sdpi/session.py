@@ -375,7 +375,6 @@ class ReportSession:
             appended_at_us=at_us,
             partition=self.feed.session,
             offset=number,
-            ends=True,
             uuid=key,
         )
 

@@ -117,7 +117,8 @@ class HeaderColumns(Columns[S_co]):
 class RecordColumns(HeaderColumns[Record]):
     """Columns of whole records. A store writes the columns and builds no `Record`.
 
-    Bodies and envelopes may be `bytearray`, which database drivers take as they are.
+    Bodies and envelopes may be `bytearray`, which database drivers take as they are. `ends` is as
+    of `Record`: None follows from the kinds. Raises `ValueError` as `Record` does.
     """
 
     more = ("classes", "bodies", "envelopes", "ends", "uuids")
@@ -128,7 +129,7 @@ class RecordColumns(HeaderColumns[Record]):
         classes: Sequence[str],
         bodies: Sequence[bytes | bytearray],
         envelopes: Sequence[bytes | bytearray],
-        ends: Sequence[bool],
+        ends: Sequence[bool] | None,
         uuids: Sequence[str],
         *,
         whole: bool,
@@ -137,7 +138,7 @@ class RecordColumns(HeaderColumns[Record]):
         self.classes = classes
         self.bodies = bodies
         self.envelopes = envelopes
-        self.ends = ends
+        self.ends = _checked_ends(headers, ends)
         self.uuids = uuids
         self.whole = whole
 
@@ -184,6 +185,19 @@ class RecordColumns(HeaderColumns[Record]):
 
     def _made(self, columns: Sequence[Sequence[Any]]) -> Self:
         return type(self)(*self._parts(columns), whole=self.whole)
+
+
+def _checked_ends(headers: HeaderArrays, ends: Sequence[bool] | None) -> Sequence[bool]:
+    """What ends: by the kinds where nothing is given; else none of those that do is missing."""
+    kinds = headers.kinds
+    if ends is None:
+        ends = [kind is not RecordType.CREATE_UPDATE for kind in kinds]
+    elif kinds.count(RecordType.CREATE_UPDATE) < len(kinds):
+        for key, kind, end in zip(headers.keys, kinds, ends, strict=True):
+            if kind is not RecordType.CREATE_UPDATE and not end:
+                # The record says it in its own words.
+                Record(headers.stream, key, kind, "", 0, ends=end)
+    return ends
 
 
 class CompactedAway(RecordHeader, frozen=True, gc=False):

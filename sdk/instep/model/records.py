@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import cast
+from typing import Final, cast
 
 import msgspec
+from msgspec.structs import force_setattr
 
 __all__ = ["DecodedRecords", "Record", "RecordChunk", "RecordHeader", "RecordType", "Unreadable"]
 
@@ -22,6 +23,11 @@ class RecordType(IntEnum):
     CREATE_UPDATE = 1
     DELETE = 2
     TOMBSTONE = 3
+
+
+_CREATE_UPDATE: Final = RecordType.CREATE_UPDATE
+_BY_KIND: Final = cast("bool", None)
+"""For `Record.ends`, until the record is made."""
 
 
 class RecordHeader(msgspec.Struct, frozen=True, gc=False):
@@ -51,6 +57,9 @@ class Record(RecordHeader, frozen=True, gc=False):
     """One record about one entity, as the provider appended it to its log (TR-548 3.10).
 
     `body` and `envelope` are undecoded JSON: only who needs them pays for the parse.
+
+    Raises `ValueError` for a record that contradicts itself: a DELETE or a TOMBSTONE that does not
+    end its entity, or a kind that is no `RecordType`.
     """
 
     entity_class: str = ""
@@ -65,14 +74,36 @@ class Record(RecordHeader, frozen=True, gc=False):
     """The rest of the log-record-body (event time, parent address, unknown members) as one JSON
     object.
     """
-    ends: bool = False
-    """True when the record ends the entity: DELETE, TOMBSTONE, or an alarm that is CLEAR (A4)."""
+    ends: bool = _BY_KIND
+    """Whether the record ends the entity (A4). Left out it follows from the kind: DELETE and
+    TOMBSTONE end it. A CREATE_UPDATE may end it, too, and then says so: an alarm that is CLEAR.
+    """
     uuid: str = ""
     """The entity's own uuid, or the place of an entity that has none; read only where rows must
     meet a baseline (the entity-key may differ from it). A SQL store fills it in elsewhere.
     """
     whole: bool = True
     """False for a CHANGE_ONLY record, which is merged into what is stored (TR-548 3.8.2.2)."""
+
+    # It runs for each record; a local name is found faster.
+    def __post_init__(self, _update: RecordType = _CREATE_UPDATE) -> None:
+        if self.kind is _update:
+            if self.ends is _BY_KIND:
+                force_setattr(self, "ends", False)
+        elif self.ends is not True:
+            _end(self)
+
+
+def _end(record: Record) -> None:
+    """Let a record of another kind than CREATE_UPDATE end its entity."""
+    if not isinstance(record.kind, RecordType):
+        raise ValueError(f"the kind of a record is a RecordType, not {record.kind!r}")  # noqa: TRY004
+    if record.ends is not _BY_KIND:
+        raise ValueError(
+            f"a {record.kind.name} of {record.key!r} with ends={record.ends!r} contradicts itself:"
+            " it ends its entity; leave `ends` out, or state a CREATE_UPDATE"
+        )
+    force_setattr(record, "ends", True)
 
 
 class Unreadable(msgspec.Struct, frozen=True, gc=False):

@@ -12,10 +12,14 @@ from typing import Final
 import msgspec
 
 from instep.errors import SourceError, TokenRefusedError
-from instep.model.records import Record, RecordHeader
+from instep.model.batches import Batch
+from instep.model.position import Position
+from instep.model.records import Record, RecordHeader, RecordType
 from instep.model.streams import Mode, Start, StreamInfo, StreamState
 from instep.ports.source import Feed, Source
+from instep.testing.memory_sink import MemorySink
 from instep.testing.promises import Contract, require
+from instep.testing.task_leaks import described, watched_tasks
 
 __all__ = ["SOURCE_PROMISES", "check_source"]
 
@@ -228,6 +232,51 @@ async def _an_unknown_token_is_no_crash(at: _Subject) -> None:
     _same_log(log, found, f"when it is opened after {_NO_TOKEN!r}")
 
 
+@_promise("what is gone is gone: an entity that the log ends is in no store and no baseline", "A4")
+async def _what_is_gone_is_gone(at: _Subject) -> None:
+    source = at.source()
+    stream = await at.stream(source)
+    sink = MemorySink()
+    last: dict[str, Record] = {}
+    uuids: dict[str, str] = {}
+    count = commits = 0
+    async with source.feed(stream, Start.OLDEST) as feed:
+        while count < at.least_records:
+            async with asyncio.timeout(_SETTLES_S):
+                chunk = await feed.receive()
+            count += len(chunk.records) + len(chunk.unreadable)
+            decoded = chunk.decode().records
+            _require_stated_ends(chunk.records, decoded)
+            position = Position(ordinal=commits + 1, attempt=1, lineage=1)
+            await sink.commit(Batch(stream.id, position, commits, decoded))
+            commits += 1
+            last |= {record.key: record for record in decoded}
+            uuids |= {record.key: record.uuid for record in decoded if record.uuid}
+        ended = {key for key, record in last.items() if record.ends}
+        back = sorted(ended & sink.entities(stream.id).keys())
+        found = "the log ends it, and a store keeps it: its end looks older than its statement (A3)"
+        require(not back, f"{', '.join(back)}: {found}")
+        if stream.mode is Mode.BASELINE:
+            # An alarm that is CLEAR has ended, and a provider may show it as long as it likes.
+            gone = {key for key in ended if last[key].kind is not RecordType.CREATE_UPDATE}
+            alive = {uuids.get(key, key) for key in last.keys() - gone}
+            gone |= {uuids[key] for key in gone & uuids.keys()} - alive
+            async for page in source.baseline(stream, _OPENED_AT_US):
+                back = sorted({row.key for row in page if {row.key, row.uuid} & gone})
+                require(not back, f"{', '.join(back)}: the log ends it, and the baseline states it")
+
+
+def _require_stated_ends(headers: Sequence[RecordHeader], decoded: Sequence[Record]) -> None:
+    """Require that what a header ends is ended by its record, and that what goes on has a body."""
+    ends = {one.token for one in headers if one.kind is not RecordType.CREATE_UPDATE}
+    for record in decoded:
+        if not record.ends:
+            found = f"the header of {record.token!r} ends its entity, and its record is {record}"
+            require(record.token not in ends, found)
+            found = f"{record.token!r} updates {record.key!r} to nothing: state an end as a DELETE"
+            require(bool(record.body) or not record.whole, found)
+
+
 @_promise("cancelling receive loses nothing")
 async def _cancelling_receive_loses_nothing(at: _Subject) -> None:
     source = at.source()
@@ -285,13 +334,13 @@ async def _a_baseline_states_what_is(at: _Subject) -> None:
 
 @_promise("closing twice is no error, and leaves no task behind")
 async def _closing_twice_is_no_error(at: _Subject) -> None:
-    before = asyncio.all_tasks()
-    source = at.source()
-    await at.log(source, await at.stream(source))
-    await source.close()
-    await source.close()
-    await asyncio.sleep(0)
-    left = [task.get_name() for task in asyncio.all_tasks() - before if not task.done()]
+    with watched_tasks() as watch:
+        source = at.source()
+        await at.log(source, await at.stream(source))
+        await source.close()
+        await source.close()
+        await asyncio.sleep(0)
+    left = sorted(map(described, watch.left()))
     require(not left, f"these tasks are still there: {', '.join(left)}")
 
 
@@ -313,11 +362,14 @@ async def check_source(
 
     - `make`: Gives a new source of the same provider, not yet connected. The first stream that it
       discovers is the one that is read; nothing may be appended to it meanwhile.
-    - `least_records`: How many records that stream is known to have, 3 at least.
+    - `least_records`: How many records that stream is known to have, 3 at least. Let one of them be
+      a DELETE or a TOMBSTONE: without an end in the log, nothing shows that what is gone is gone.
     - `only`: The name of one promise (`SOURCE_PROMISES`); None: all of them.
 
     Raises `BrokenPromiseError` for the first promise that is not kept, with what was seen;
     `ValueError` where no promise is named `only`, or `least_records` is below 3.
+    A task counts as left behind where the source made it, itself or in its callbacks and threads;
+    those of a peer in the same event loop that was started before do not.
     Every source that was made is closed. Cancelling leaves a check unfinished, its sources closed.
     """
     if least_records < 3:

@@ -315,6 +315,5 @@ def _record(stream: str, row: Any, position: Position) -> Record:
         class_,
         row.body,
         row.envelope,
-        ends=bool(row.ends),
         uuid=row.uuid,
     )

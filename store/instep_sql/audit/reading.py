@@ -136,7 +136,7 @@ class MarksByUuid(MarksByKey):
         entity = next((known[name] for name in prefixes(record.key) if name in known), None)
         key = record.uuid or known.get(record.key) or entity
         self.unplaced_ends += key is None and record.ends
-        return key or record.key, replace(record, ends=False)
+        return key or record.key, replace(record, kind=RecordType.CREATE_UPDATE, ends=False)
 
 
 class MarksByChange(MarksByKey):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
 
-from instep import Position, Record
+from instep import Position, Record, RecordType
 from instep.model import Batch, RecordChunk, SweepStep, Unreadable
+from instep.model.columns import HeaderArrays, RecordColumns
 from instep.model.records import DecodedRecords, RecordHeader
 from tests.instep.scripted_source_kit import record
 
@@ -27,6 +32,73 @@ def test_a_record_cannot_be_altered() -> None:
 def test_a_record_survives_being_stored() -> None:
     for one in (record(1), record(2, ends=True)):
         assert msgspec.json.decode(msgspec.json.encode(one), type=Record) == one
+
+
+UPDATE, DELETE, TOMBSTONE = RecordType
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "ends"),
+    [
+        (UPDATE, {}, False),
+        (DELETE, {}, True),
+        (TOMBSTONE, {}, True),
+        (UPDATE, {"ends": None}, False),
+        (DELETE, {"ends": None}, True),
+        (UPDATE, {"ends": False}, False),
+        (UPDATE, {"ends": True}, True),  # CLEAR
+        (DELETE, {"ends": True}, True),
+        (TOMBSTONE, {"ends": True}, True),
+    ],
+)
+def test_a4_what_ends_follows_from_the_kind(
+    kind: RecordType, given: dict[str, Any], ends: bool
+) -> None:
+    made = Record("s", "k", kind, "t", 1, **given)
+    assert made.ends is ends
+    assert made == Record("s", "k", kind, "t", 1, ends=ends)
+    again = msgspec.json.decode(msgspec.json.encode(made), type=Record)
+    assert again == made == copy.copy(made) == pickle.loads(pickle.dumps(made))
+    assert hash(again) == hash(made)
+
+
+@pytest.mark.parametrize("kind", [DELETE, TOMBSTONE])
+@pytest.mark.parametrize("given", [False, 0, "no"])
+def test_a_record_that_contradicts_itself_is_refused(kind: RecordType, given: Any) -> None:
+    told = f"a {kind.name} of 'k' with ends={given!r} contradicts itself"
+    with pytest.raises(ValueError, match=re.escape(told)):
+        Record("s", "k", kind, "t", 1, ends=given)
+    update = Record("s", "k", UPDATE, "t", 1)
+    with pytest.raises(ValueError, match="contradicts itself"):
+        msgspec.structs.replace(update, kind=kind)
+    assert msgspec.structs.replace(update, kind=kind, ends=True).ends
+    stored = msgspec.json.encode({**msgspec.to_builtins(update), "kind": int(kind)})
+    with pytest.raises(msgspec.ValidationError, match="contradicts itself"):
+        msgspec.json.decode(stored, type=Record)
+
+
+@pytest.mark.parametrize("kind", ["DELETE", 1, 2, None])
+def test_a_kind_is_a_record_type(kind: Any) -> None:
+    with pytest.raises(ValueError, match=f"a RecordType, not {kind!r}"):
+        Record("s", "k", kind, "t", 1)
+
+
+def test_columns_follow_the_kinds_too() -> None:
+    kinds = [UPDATE, DELETE, TOMBSTONE, UPDATE]
+    headers = HeaderArrays("s", "0", list("abcd"), [1, 2, 3, 4], [1, 2, 3, 4], kinds, list("1234"))
+
+    def columns(ends: list[bool] | None) -> RecordColumns:
+        texts, contents = [""] * 4, [b"{}"] * 4
+        return RecordColumns(headers, texts, contents, contents, ends, texts, whole=True)
+
+    by_kind = columns(None)
+    assert [one.ends for one in by_kind] == [False, True, True, False]
+    clear = columns([False, True, True, True])
+    assert [one.ends for one in clear] == [False, True, True, True]
+    for picked in (by_kind.latest_records(), by_kind.picked([1, 3]), by_kind.followed_by([clear])):
+        assert all(one.ends for one in picked if one.kind is not UPDATE)
+    with pytest.raises(ValueError, match="a TOMBSTONE of 'c' with ends=False contradicts itself"):
+        columns([False, True, False, True])
 
 
 def test_batches_do_not_share_what_they_hold() -> None:

@@ -158,6 +158,12 @@ class KeepsWhatEnded(Each):
         return None if record.ends else record
 
 
+class KeepsWhatEndsWithABody(Each):
+    def changed(self, batch: Batch, record: Any) -> Any:
+        del batch
+        return None if record.ends and record.body else record
+
+
 class TakesTheFirstOfABatch(MemorySink):
     async def commit(self, batch: Batch) -> CommitResult:
         first: dict[str, Any] = {}
@@ -251,6 +257,7 @@ BROKEN: dict[str, type[MemorySink]] = {
     "another-lineage-is-not-compared": ComparesLineages,
     "offsets-decide-before-append-times": ComparesTimesAlone,
     "an-end-removes-its-entity": KeepsWhatEnded,
+    "what-is-gone-is-gone": KeepsWhatEndsWithABody,
     "a-batch-is-its-records-in-order": TakesTheFirstOfABatch,
     "the-newest-body-is-kept": ShortensBodies,
     "records-opened-late-are-written": TakesAPage,

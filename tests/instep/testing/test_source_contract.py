@@ -5,23 +5,35 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from instep import Mode, StreamInfo
+from instep import Consumer, Mode, Record, RecordType, StreamInfo
 from instep.errors import UnreachableError
 from instep.model import RecordChunk, Start, StreamState
+from instep.model.records import DecodedRecords
 from instep.ports import Feed, Source
 from instep.runtime.streams.fan_out import SharedSource
-from instep.testing import SOURCE_PROMISES, BrokenPromiseError, ScriptedSource, check_source
+from instep.testing import (
+    SOURCE_PROMISES,
+    BrokenPromiseError,
+    MemorySink,
+    ScriptedSource,
+    check_source,
+)
 from instep.testing.scripted_source import Script, ScriptedFeed, log_script
+from instep_sql import SqlStore
 from tests.instep.scripted_source_kit import info, record
 
 pytestmark = pytest.mark.asyncio
 
-LOG = [record(offset, f"key-{offset % 3}") for offset in range(6)]
+LOG = [
+    *(record(offset, f"key-{offset % 3}") for offset in range(5)),
+    record(5, "key-2", ends=True),
+]
 BASELINE = info(mode=Mode.BASELINE, readable=frozenset({"NODE"}))
 ROW = msgspec.structs.replace(
     LOG[0], token="", offset=-1, partition="", appended_at_us=1_700_000_000_000_000
@@ -141,6 +153,13 @@ def states_a_token() -> ScriptedSource:
     return source
 
 
+def ends_late() -> ScriptedSource:
+    """Its ends look older than what they end."""
+    log = [msgspec.structs.replace(one, offset=-1) for one in LOG]
+    log[-1] = msgspec.structs.replace(log[-1], appended_at_us=1)
+    return ScriptedSource(log_script(log), stream=info())
+
+
 def opens_half(records: Sequence[Any]) -> Any:
     chunk = RecordChunk(list(LOG))
     return chunk.decode(records[::2])
@@ -159,6 +178,7 @@ BROKEN: dict[str, Callable[[], Source]] = {
         log_script(LOG), lambda _: [RecordChunk(LOG[2:]), RecordChunk(LOG)]
     ),
     "an-unknown-token-is-no-crash": scripted(log_script(LOG), [ValueError("not a number")]),
+    "what-is-gone-is-gone": ends_late,
     "cancelling-receive-loses-nothing": lambda: Feeds(LosesWhenCancelled),
     "two-feeds-do-not-share-records": lambda: OneConnection(log_script(LOG * 2), stream=info()),
     "a-feed-can-be-asked-for-life": lambda: Feeds(lambda _: RaisesWhenAsked([])),
@@ -191,3 +211,85 @@ async def test_a_token_that_was_just_given_is_not_refused() -> None:
             least_records=len(LOG),
             only="resuming-skips-nothing",
         )
+
+
+# -- what is gone is gone ----------------------------------------------------------------------
+
+GONE = "what-is-gone-is-gone"
+LETTERS = [
+    ("a", RecordType.CREATE_UPDATE, b'{"is": 1}'),
+    ("b", RecordType.CREATE_UPDATE, b'{"is": 2}'),
+    ("b", RecordType.DELETE, b""),
+    ("b", RecordType.TOMBSTONE, b""),
+]
+
+
+def letters(*log: tuple[str, RecordType, bytes], **changes: Any) -> Callable[[], ScriptedSource]:
+    """A source of these statements, written as an author writes them: by their kinds alone."""
+    stated = [
+        Record("letters", key, kind, str(n), n, offset=n, body=body, entity_class="L")
+        for n, (key, kind, body) in enumerate(log, 1)
+    ]
+    fields = {"id": "letters", "origin": "x", "kind": "list", "classes": ("L",), **changes}
+    return lambda: ScriptedSource(log_script(stated), stream=StreamInfo(**fields))
+
+
+async def test_what_a_delete_ends_is_in_no_store(tmp_path: Path) -> None:
+    await check_source(letters(*LETTERS), least_records=4)
+    sink = MemorySink()
+    async with Consumer("c", letters(*LETTERS)(), sink) as consumer:
+        await consumer.aligned(timeout_s=30)
+    assert sink.entities("letters").keys() == {"a"}
+    store = SqlStore(f"sqlite:///{tmp_path}/s.db", journal="bodies")
+    async with Consumer("c", letters(*LETTERS)(), store) as consumer:
+        await consumer.aligned(timeout_s=30)
+        reader = store.reader
+        assert [(one.key, one.body) async for one in reader.entities()] == [("a", b'{"is": 1}')]
+        changes = [(one.key, one.change.value, one.body) async for one in reader.changes(0)]
+    assert changes == [
+        ("a", "created", b'{"is": 1}'),
+        ("b", "created", b'{"is": 2}'),
+        ("b", "deleted", b""),
+    ]
+
+
+async def test_an_update_to_nothing_is_found() -> None:
+    log = [*LETTERS[:2], ("b", RecordType.CREATE_UPDATE, b"")]
+    with pytest.raises(BrokenPromiseError, match="'3' updates 'b' to nothing: state an end as"):
+        await check_source(letters(*log), only=GONE)
+
+
+async def test_an_end_that_is_lost_when_it_is_decoded_is_found() -> None:
+    def goes_on(headers: Sequence[Any]) -> DecodedRecords:
+        update = {"kind": RecordType.CREATE_UPDATE, "ends": False, "body": b"{}"}
+        return DecodedRecords([msgspec.structs.replace(one, **update) for one in headers])
+
+    with pytest.raises(BrokenPromiseError, match="the header of 'token-5' ends its entity"):
+        await check_source(
+            scripted([RecordChunk(LOG, decoder=goes_on)]), least_records=len(LOG), only=GONE
+        )
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"key": "key-2", "uuid": "other"}, "key-2: the log ends it, and the baseline states it"),
+        ({"key": "place", "uuid": "u2"}, "place: the log ends it, and the baseline states it"),
+        ({"key": "key-1", "uuid": "u1"}, ""),
+    ],
+)
+async def test_a_baseline_that_states_what_has_ended_is_found(
+    row: dict[str, str], told: str
+) -> None:
+    log = [msgspec.structs.replace(one, uuid=f"u{one.key[-1]}") for one in LOG]
+
+    def make() -> ScriptedSource:
+        source = ScriptedSource(log_script(log), stream=BASELINE)
+        source.pages = [[msgspec.structs.replace(ROW, **row)]]
+        return source
+
+    if not told:
+        await check_source(make, least_records=len(LOG), only=GONE)
+        return
+    with pytest.raises(BrokenPromiseError, match=told):
+        await check_source(make, least_records=len(LOG), only=GONE)

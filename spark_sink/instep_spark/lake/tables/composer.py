@@ -295,7 +295,6 @@ def _loaded(part: _Part) -> EntityPart:
         part.partition,
         part.offset,
         body=b"" if ends else bytes(part.body),
-        ends=ends,
     )
     return EntityPart(record, part.lineage, part.attempt)
 
