@@ -27,7 +27,9 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpProcessingError, HttpRequestParser, HttpVersion11
 
 from instep_http.acceptor import Slot
+from instep_http.lingering import linger
 from instep_http.origins import OriginRules
+from instep_http.request_target import read_target
 from instep_http.server import BoundedServer, Response, problem
 
 __all__ = ["FastPostConnection", "PostHandler", "PostRequest", "RequestHeadParser"]
@@ -91,21 +93,22 @@ class RequestHeadParser:
         if len(messages) != 1 or upgraded or rest:
             return None
         ((message, body),) = messages
-        headers = message.headers
+        headers, target = message.headers, read_target(message.path)
         simple = (
             message.method == "POST"
-            and self._serves(message.url.path)
+            and target is not None
+            and self._serves(target.path)
             and message.version == HttpVersion11
             and not (message.should_close or message.chunked or message.compression)
             and not any(name in headers for name in _NOT_SIMPLE)
             and not body.total_bytes
-            and not self._origins.refusal(headers)
+            and not self._origins.refusal(headers, target.authority)
         )
         length = headers.get("Content-Length", "0")
-        if not simple or not 0 < int(length) <= self._limit_bytes:
+        if target is None or not simple or not 0 < int(length) <= self._limit_bytes:
             return None
         content_type = headers.get("Content-Type", "")
-        return RequestHead(int(length), message.url.path, content_type)
+        return RequestHead(int(length), target.path, content_type)
 
 
 class FastPostConnection(asyncio.Protocol):
@@ -261,6 +264,8 @@ class FastPostConnection(asyncio.Protocol):
         if self._needed_bytes:
             answer = problem(408, "too-slow", "the body did not come in time")
             transport.write(_response(answer, close=True))
+            linger(transport, self.connection_lost)
+            return
         transport.close()
 
     def _detach(self) -> None:

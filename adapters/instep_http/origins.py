@@ -3,15 +3,22 @@
 The peers of these protocols are programs, which send no Origin. A page of a foreign site that
 reaches a server on its visitor's machine or network does send one (Fetch standard, "origin header";
 RFC 6455 10.2). If the site resolves its own name to our address, the page sends that name as Host.
+The port of Host is not compared: behind a forwarded port or a proxy it is not the one that the
+server listens on.
 """
 
 from __future__ import annotations
+
+import re
+from typing import Final
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from instep_http.connection_limits import is_loopback
 
 __all__ = ["OriginRules"]
+
+_HOST: Final = re.compile(r"(\[[^\[\]@]*\]|[^\[\]@:]*)(?::[0-9]*)?")
 
 
 class OriginRules:
@@ -33,23 +40,22 @@ class OriginRules:
         self._checks_host = self._loopback or bool(allow_hosts)
         self._hosts = {host.lower().strip("[]") for host in (listen_host, *allow_hosts)}
 
-    def refusal(self, headers: CIMultiDict[str] | CIMultiDictProxy[str]) -> str:
-        """The reason why a request is refused; empty if it is allowed."""
+    def refusal(
+        self, headers: CIMultiDict[str] | CIMultiDictProxy[str], authority: str | None = None
+    ) -> str:
+        """The reason why a request is refused; empty if it is allowed. The authority of its target
+        counts instead of Host, if it has one (RFC 9112 3.2.2).
+        """
         for origin in headers.getall("Origin", ()):
             if origin not in self._origins:
                 return "requests of web pages are not taken from this Origin"
         if self._checks_host:
-            for host in headers.getall("Host", ()):
-                if not self._is_ours(host):
-                    return "this Host is not served here"
+            hosts = headers.getall("Host", ()) if authority is None else (authority,)
+            if not all(map(self._is_ours, hosts)):
+                return "this Host is not served here"
         return ""
 
     def _is_ours(self, host: str) -> bool:
-        name = _without_port(host).lower()
+        found = _HOST.fullmatch(host)
+        name = found[1].strip("[]").lower() if found else ""
         return name in self._hosts or (self._loopback and is_loopback(name))
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0] if ":" in host else host

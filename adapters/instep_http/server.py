@@ -10,17 +10,30 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, Protocol, cast
 
 import msgspec
-from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp import HttpVersion10, StreamReader, WSCloseCode, WSMsgType, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
 from multidict import CIMultiDictProxy
 from yarl import URL
 
 from instep.errors import SourceError
 from instep_http.acceptor import Acceptor, Slot
 from instep_http.connection_limits import ConnectionLimits
+from instep_http.content_coding import (
+    ACCEPTED,
+    BodyTooBigError,
+    CorruptBodyError,
+    coding_of,
+    inflate,
+)
+from instep_http.lingering import linger
+from instep_http.offload import Busy, Offload
 from instep_http.origins import OriginRules
+from instep_http.request_target import RequestTarget, ServedPaths, read_target
 
 __all__ = [
     "BoundedServer",
@@ -37,10 +50,16 @@ __all__ = [
 
 MIB: Final = 1024 * 1024
 _HEARTBEAT_S: Final = 30.0
-_LINGER_S: Final = 1.0
+_READ_BYTES: Final = 64 * 1024
+"""What aiohttp reads ahead of a body. It also bounds how many chunks it parses in one go."""
+_HELD_BYTES: Final = 64 * MIB
+"""Of bodies that are read or inflated at once, or four of the longest kind if that is more."""
+_RETRY_AFTER_S: Final = 1
 _SPARE_DESCRIPTORS: Final = 200
 """Open files that are kept for stores, other connections and other consumers."""
 _MAX_HEADERS: Final = 128
+_NO_URL: Final = URL("/")
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _log = logging.getLogger("instep.http")
 
@@ -74,8 +93,10 @@ class Request(msgspec.Struct, frozen=True):
 
     method: str
     path: str
+    """Normalized (RFC 3986 6.2.2), without the query."""
     headers: CIMultiDictProxy[str]
     body: bytes
+    """Whole, and without its content coding."""
     peer: str
     """The IP address of the sender, which may be a proxy."""
     secure: bool
@@ -163,10 +184,16 @@ def problem(status: int, code: str, detail: str, retry_after_s: int = 0) -> Resp
 class BoundedServer:
     """Serves one path, or all paths below it.
 
-    The server itself responds with 404 to another path, 405 to another method, 400 to a body that
-    cannot be decoded, 403 to the request of a web page (see `OriginRules`), 408 to a slow body, 413
-    to a body that is too long, 500 if the handler raises, 503 while it stops. A slow head and an
-    idle connection are closed without a response.
+    The server itself refuses by the head alone, and reads no body, with 403 the request of a web
+    page (see `OriginRules`), with 404 another path (see `ServedPaths`), with 405 another method,
+    with 413 a body that is stated to be too long, with 415 another content coding than gzip and
+    deflate, with 417 an expectation other than 100-continue, and with 503 while it stops. It
+    answers 408 to a slow body, 400 to one that cannot be decoded, 413 to one that turns out to be
+    too long, 503 where too much is read or inflated already, and 500 if the handler raises. A slow
+    head and an idle connection are closed without a response.
+
+    A refusal whose body has not come whole closes the connection: nothing more is parsed, and
+    nothing was inflated.
 
     Args:
         listen: http or https, host, port (0: a free one) and path.
@@ -205,12 +232,15 @@ class BoundedServer:
         self.refused: Counter[str] = Counter()
         """What was refused, by reason: connections (too-many, too-many-of-address, displaced,
         tls-handshake, slow-head, no-descriptors) and requests (not-found, method, origin, too-slow,
-        too-big, unreadable, bad-request, internal, stopping).
+        too-big, unreadable, bad-request, coding, expectation, busy, internal, stopping).
         """
+        self.offload = Offload()
+        """Where what its requests need runs off the loop. `Busy` of a handler is answered 503."""
         self._listen = listen
         self._handler = handler
         self._tls = tls
-        self._below = f"{listen.path.rstrip('/')}/" if below else None
+        self.serves = ServedPaths(listen, below=below).serves
+        """Whether a path is served; see `ServedPaths`."""
         self._methods = methods
         self._websocket = websocket
         self._refuse = refuse
@@ -221,6 +251,8 @@ class BoundedServer:
         self._acceptor: Acceptor | None = None
         self._manager: web.Server | None = None
         self._stopping = False
+        self._held_bytes = 0
+        """Of bodies that are being read or inflated."""
         self._connections: set[Connection] = set()
         self._unproven: dict[Connection, None] = {}
         """Connections on which no request was accepted yet, the oldest first."""
@@ -234,16 +266,11 @@ class BoundedServer:
         """The number of open connections, including those in their TLS handshake."""
         return self._count.open
 
-    @property
-    def path(self) -> str:
-        """The path that is served."""
-        return self._listen.path
-
     async def start(self) -> None:
         """Begin to listen. Raises `SourceError` if that is not possible."""
         limits = self.limits
         self._stopping = False
-        self._manager = web.Server(self._handle)
+        self._manager = web.Server(self._handle, request_factory=_wire_request)
         acceptor = Acceptor(
             self._new_protocol,
             self._count,
@@ -372,84 +399,144 @@ class BoundedServer:
     async def _respond(
         self, request: web.BaseRequest, connection: _Connection
     ) -> web.StreamResponse:
-        detail = self.origins.refusal(request.headers)
-        if detail:
-            return self._refusal(403, "origin", detail, close=True)
-        if not self.serves(request.path):
-            return self._refusal(404, "not-found", "nothing is served at this path")
-        if (
-            self._websocket is not None
-            and request.method == "GET"
-            and request.headers.get("Upgrade", "").lower() == "websocket"
-        ):
-            return await self._serve_websocket(request, connection, self._websocket)
-        if request.method not in self._methods:
-            allowed = ", ".join(sorted(self._methods))
-            ways = f"{allowed} or WebSocket" if self._websocket is not None else allowed
-            return self._refusal(405, "method", f"messages come by {ways}", Allow=allowed)
-        body = await self._body(request)
+        target = read_target(request.raw_path)
+        coding = coding_of(request.headers.getall("Content-Encoding", ()))
+        refused = self._refused_by_head(request, target, coding)
+        if refused is not None:
+            return refused
+        assert target is not None
+        if self._is_handshake(request):
+            return await self._serve_websocket(request, target.path, connection)
+        assert coding is not None
+        body = await self._body(request, coding)
         if isinstance(body, web.Response):
             return body
         if self._stopping:
-            return self._refusal(503, "stopping", "the server stops", close=True)
+            return self._refusal(request, 503, "stopping", "the server stops", close=True)
         connection.replaceable = False
         try:
-            answer = await self._handler(_request(request, body, connection.slot.address))
+            answer = await self._handler(
+                _request(request, target.path, body, connection.slot.address)
+            )
+        except Busy:
+            return self._busy(request)
         except Exception:  # noqa: BLE001 - the peer gets a response
             _log.exception("the handler of a request failed")
-            return self._refusal(500, "internal", "it could not be handled")
+            return self._refusal(request, 500, "internal", "it could not be handled")
         finally:
             connection.replaceable = True
         if 200 <= answer.status < 300:
             self.accepted(connection)
-        return _response(answer, close=self._stopping)
+        return _Response(answer, close=answer.close or self._stopping)
 
-    def serves(self, path: str) -> bool:
-        """Whether this path is served."""
-        return path == self._listen.path or (
-            self._below is not None and path.startswith(self._below)
+    def _refused_by_head(
+        self, request: web.BaseRequest, target: RequestTarget | None, coding: str | None
+    ) -> web.Response | None:
+        """The refusal of a request by its head alone; None: its body is wanted, or its WebSocket.
+
+        What may not come from a web page, or goes to another path, learns no more than that.
+        """
+        refused = partial(self._refusal, request)
+        detail = self.origins.refusal(request.headers, target.authority if target else None)
+        if detail:
+            return refused(403, "origin", detail, close=True)
+        if target is not None and not self.serves(target.path):
+            return refused(404, "not-found", "nothing is served at this path")
+        if target is not None and self._is_handshake(request):
+            return None
+        if request.method not in self._methods:
+            allowed = ", ".join(sorted(self._methods))
+            ways = f"{allowed} or WebSocket" if self._websocket is not None else allowed
+            return refused(405, "method", f"messages come by {ways}", headers={"Allow": allowed})
+        if target is None:
+            return self.bad_request(request)
+        if _expectations(request) - {"100-continue"}:
+            return refused(417, "expectation", "no expectation but 100-continue is met")
+        if coding is None:
+            detail = f"a body may have one of these codings: {ACCEPTED}"
+            return refused(415, "coding", detail, headers={"Accept-Encoding": ACCEPTED})
+        if (request.content_length or 0) > self.limits.max_body_bytes:
+            return self._too_big(request)
+        if self._stopping:
+            return refused(503, "stopping", "the server stops", close=True)
+        return None
+
+    def _is_handshake(self, request: web.BaseRequest) -> bool:
+        """Whether a WebSocket is asked for, and there is one."""
+        return (
+            self._websocket is not None
+            and request.method == "GET"
+            and request.headers.get("Upgrade", "").lower() == "websocket"
         )
 
-    async def _body(self, request: web.BaseRequest) -> bytes | web.Response:
-        """The whole body, or its refusal, which closes the connection: the rest of the body is not
-        read.
+    async def _body(self, request: web.BaseRequest, coding: str) -> bytes | web.Response:
+        """The whole body without its coding, or its refusal."""
+        limit_bytes = self.limits.max_body_bytes
+        held = bytearray()
+        try:
+            if request.content.is_eof():
+                # The body arrived with the head, as usual: there is nothing to wait for.
+                raw = request.content.read_nowait()
+            else:
+                if "100-continue" in _expectations(request) and request.transport is not None:
+                    request.transport.write(_CONTINUE)
+                async with asyncio.timeout(self.limits.body_timeout_s):
+                    await self._read_body(request, held)
+                raw = bytes(held)
+            if len(raw) > limit_bytes:
+                return self._too_big(request)
+            if not coding:
+                return raw
+            return await inflate(coding, raw, limit_bytes, self.offload)
+        except TimeoutError:
+            detail = "the body did not come in time"
+            return self._refusal(request, 408, "too-slow", detail, close=True)
+        except (CorruptBodyError, web.RequestPayloadError, ValueError, ConnectionError):
+            detail = "the body cannot be decoded"
+            return self._refusal(request, 400, "unreadable", detail, close=True)
+        except BodyTooBigError:
+            return self._too_big(request)
+        except Busy:
+            return self._busy(request)
+        finally:
+            self._held_bytes -= len(held)
+
+    async def _read_body(self, request: web.BaseRequest, held: bytearray) -> None:
+        """Read a body into `held`. Raises `BodyTooBigError`, and `Busy` where all requests together
+        hold too much.
         """
         limit_bytes = self.limits.max_body_bytes
-        body: bytes | None
-        try:
-            stated_bytes = request.content_length or 0
-            if request.content.total_bytes == stated_bytes <= limit_bytes:
-                # The body arrived with the head, as usual: there is nothing to wait for.
-                body = request.content.read_nowait()
-            else:
-                async with asyncio.timeout(self.limits.body_timeout_s):
-                    body = await _read_body(request, limit_bytes)
-        except TimeoutError:
-            return self._refusal(408, "too-slow", "the body did not come in time", close=True)
-        except (web.HTTPException, web.RequestPayloadError, ValueError, ConnectionError):
-            return self._refusal(400, "unreadable", "the body cannot be decoded", close=True)
-        if body is None:
-            return self._refusal(413, "too-big", f"more than {limit_bytes:,} bytes", close=True)
-        return body
+        most_bytes = max(_HELD_BYTES, 4 * limit_bytes)
+        async for chunk in request.content.iter_any():
+            held += chunk
+            self._held_bytes += len(chunk)
+            if len(held) > limit_bytes:
+                raise BodyTooBigError
+            if self._held_bytes > most_bytes:
+                raise Busy
 
     async def _serve_websocket(
-        self, request: web.BaseRequest, connection: _Connection, handler: WebSocketHandler
+        self, request: web.BaseRequest, path: str, connection: _Connection
     ) -> web.StreamResponse:
+        assert self._websocket is not None
         if self._stopping:
-            return self._refusal(503, "stopping", "the server stops", close=True)
+            return self._refusal(request, 503, "stopping", "the server stops", close=True)
+        # Without compression (RFC 7692): aiohttp inflates messages in the event loop.
         socket = web.WebSocketResponse(
             max_msg_size=self.limits.max_body_bytes,
             heartbeat=_HEARTBEAT_S,
             timeout=self.limits.stop_timeout_s,
+            compress=False,
         )
         try:
             await socket.prepare(request)
-        except web.HTTPException:
-            return self._refusal(400, "unreadable", "no handshake of a WebSocket", close=True)
+        except (web.HTTPException, ValueError):
+            detail = "no handshake of a WebSocket"
+            return self._refusal(request, 400, "unreadable", detail, close=True)
         self._sockets.add(socket)
         messages = MessageSocket(socket, partial(self.accepted, connection))
         try:
-            await handler(_request(request, b"", connection.slot.address), messages)
+            await self._websocket(_request(request, path, b"", connection.slot.address), messages)
         except Exception:  # noqa: BLE001 - the peer learns that it ended, and why
             _log.exception("the handler of a WebSocket failed")
             await socket.close(code=WSCloseCode.INTERNAL_ERROR)
@@ -457,18 +544,39 @@ class BoundedServer:
             self._sockets.discard(socket)
         return socket
 
+    def _too_big(self, request: web.BaseRequest) -> web.Response:
+        detail = f"more than {self.limits.max_body_bytes:,} bytes"
+        return self._refusal(request, 413, "too-big", detail, close=True)
+
+    def _busy(self, request: web.BaseRequest) -> web.Response:
+        retry = {"Retry-After": str(_RETRY_AFTER_S)}
+        return self._refusal(request, 503, "busy", "too much is under way", headers=retry)
+
+    def bad_request(self, request: web.BaseRequest) -> web.Response:
+        """The response to bytes that are not an HTTP request."""
+        return self._refusal(request, 400, "bad-request", "no HTTP request", close=True)
+
+    def internal_error(self, request: web.BaseRequest) -> web.Response:
+        """The response where the server itself has failed."""
+        return self._refusal(request, 500, "internal", "it could not be handled", close=True)
+
     def _refusal(
-        self, status: int, code: str, detail: str, *, close: bool = False, **headers: str
+        self,
+        request: web.BaseRequest,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        close: bool = False,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> web.Response:
+        """Count a refusal and make its response. What of the body has not come is not read."""
         self.refused[code] += 1
         answer = self._refuse(status, code, detail)
-        response = _response(answer, close=close or self._stopping)
+        closes = close or answer.close or self._stopping or not request.content.is_eof()
+        response = _Response(answer, close=closes, lingers=closes)
         response.headers.update(headers)
         return response
-
-    def bad_request(self) -> web.Response:
-        """The response to bytes that are not an HTTP request."""
-        return self._refusal(400, "bad-request", "no HTTP request", close=True)
 
 
 class _Connection(web.RequestHandler):
@@ -480,7 +588,9 @@ class _Connection(web.RequestHandler):
             manager,
             loop=asyncio.get_running_loop(),
             keepalive_timeout=limits.idle_timeout_s,
-            lingering_time=_LINGER_S,
+            lingering_time=0,  # see `finish_response`
+            read_bufsize=_READ_BYTES,
+            auto_decompress=False,
             access_log=None,  # type: ignore[arg-type]
             max_line_size=limits.max_head_bytes,
             max_field_size=limits.max_head_bytes,
@@ -496,6 +606,7 @@ class _Connection(web.RequestHandler):
         is awaited.
         """
         self._timer: asyncio.TimerHandle | None = None
+        self._lingering = False
         self._open: asyncio.Transport | None = None
         """Set apart because `transport` is already None while a closed connection still writes."""
 
@@ -526,13 +637,31 @@ class _Connection(web.RequestHandler):
         request: web.BaseRequest,
         status: int = 500,
         exc: BaseException | None = None,
-        message: str | None = None,
+        message: str | None = None,  # noqa: ARG002 - the words of aiohttp are not sent
     ) -> web.StreamResponse:
         """Respond to bytes that are not a request, without a traceback in the log for each."""
-        if exc is None or status >= 500 or request.writer.output_size:
-            return super().handle_error(request, status, exc, message)
+        if request.writer.output_size:
+            raise ConnectionError("a response was begun already") from exc
+        if exc is None or status >= 500:
+            _log.error("a request could not be handled (%d)", status, exc_info=exc)
+            return self._server.internal_error(request)
         _log.debug("no HTTP request from %s: %s", self.slot.address, exc)
-        return self._server.bad_request()
+        return self._server.bad_request(request)
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send the response. After a refusal that closes the connection, this protocol, its parser
+        with it, sees nothing more of it.
+        """
+        resp, lost = await super().finish_response(request, resp, start_time)
+        transport = self.transport
+        if not lost and transport is not None and isinstance(resp, _Response) and resp.lingers:
+            self._lingering = True
+            self.transport = None  # `force_close` would close it
+            self.force_close()
+            linger(transport, self.connection_lost)
+        return resp, lost
 
     @contextmanager
     def handling(self) -> Iterator[None]:
@@ -546,7 +675,9 @@ class _Connection(web.RequestHandler):
 
     def end(self) -> None:
         # The response to an accepted request closes the connection, because the server stops.
-        if not self.busy:
+        if self._lingering:
+            self.abort()
+        elif not self.busy:
             self.force_close()
 
     def abort(self) -> None:
@@ -572,26 +703,51 @@ class _Connection(web.RequestHandler):
             self._timer = loop.call_at(self._head_deadline_s, self._check_deadline)
 
 
-def _request(request: web.BaseRequest, body: bytes, peer: str) -> Request:
-    return Request(
-        request.method, request.path, request.headers, body, peer, request.scheme == "https"
-    )
+class _WireRequest(web.BaseRequest):
+    """A request whose response has the headers that it states, and no others than HTTP needs."""
+
+    async def _prepare_hook(self, response: web.StreamResponse) -> None:
+        response.headers.pop("Server", None)
+        if isinstance(response, _Response) and not response.has_type:
+            response.headers.pop("Content-Type", None)
 
 
-async def _read_body(request: web.BaseRequest, limit_bytes: int) -> bytes | None:
-    """The whole body; None if it is longer than `limit_bytes`."""
-    if (request.content_length or 0) > limit_bytes:
-        return None
-    body = bytearray()
-    async for chunk in request.content.iter_any():
-        body += chunk
-        if len(body) > limit_bytes:
-            return None
-    return bytes(body)
+def _wire_request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: web.RequestHandler,
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    if message.url.absolute:
+        # aiohttp builds another URL of it, and an odd host makes that raise. `raw_path` is read.
+        message = message._replace(url=_NO_URL)
+    if "Sec-WebSocket-Protocol" in message.headers:
+        # aiohttp would log a warning for each handshake whose subprotocols are not ours.
+        headers = message.headers.copy()
+        headers.popall("Sec-WebSocket-Protocol")
+        message = message._replace(headers=CIMultiDictProxy(headers))
+    loop = asyncio.get_running_loop()
+    return _WireRequest(message, payload, protocol, writer, task, loop)
 
 
-def _response(answer: Response, *, close: bool = False) -> web.Response:
-    response = web.Response(status=answer.status, body=answer.body, headers=answer.headers)
-    if close or answer.close:
-        response.force_close()
-    return response
+class _Response(web.Response):
+    def __init__(self, answer: Response, *, close: bool, lingers: bool = False) -> None:
+        super().__init__(status=answer.status, body=answer.body, headers=answer.headers)
+        self.has_type = "Content-Type" in self.headers
+        self.lingers = lingers
+        """Whether the peer may still be sending when the connection is closed; see `linger`."""
+        if close:
+            self.force_close()
+
+
+def _request(request: web.BaseRequest, path: str, body: bytes, peer: str) -> Request:
+    return Request(request.method, path, request.headers, body, peer, request.scheme == "https")
+
+
+def _expectations(request: web.BaseRequest) -> set[str]:
+    """What a client expects, in lower case. Of HTTP/1.0 it is ignored (RFC 9110 10.1.1)."""
+    if request.version <= HttpVersion10:
+        return set()
+    fields = request.headers.getall("Expect", ())
+    return {name.strip().lower() for field in fields for name in field.split(",")} - {""}

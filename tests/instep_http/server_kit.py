@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from io import BytesIO
 from typing import Any
 
 import aiohttp
@@ -79,7 +80,7 @@ async def closed(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-async def post(url: str, body: bytes = b"x", **headers: str) -> tuple[int, bytes]:
+async def post(url: str, body: bytes | BytesIO = b"x", **headers: str) -> tuple[int, bytes]:
     async with (
         aiohttp.ClientSession() as session,
         session.post(url, data=body, headers=headers) as response,
