@@ -38,7 +38,7 @@ _SERVER: Final = re.compile(
 """One server, and of parameters only those of TLS."""
 
 _CONNECT_TIMEOUT_S: Final = 10
-_OPTIONS: Final = "-c default_transaction_read_only=on -c statement_timeout=60000"
+_LIMIT: Final = "SET LOCAL statement_timeout = 60000"
 
 
 def quick_status(url: str) -> StoreStatus | None:
@@ -84,9 +84,12 @@ def _on_server(url: str, host: str, parameters: dict[str, str]) -> StoreStatus |
             url,
             row_factory=namedtuple_row,
             connect_timeout=_CONNECT_TIMEOUT_S,
-            options=_OPTIONS,
+            prepare_threshold=None,
             **{name: of for name, of in tls.items() if name not in parameters},
         ) as connection:
+            # In the transaction, so that a pooler leaves it to nobody else.
+            connection.read_only = True
+            connection.execute(_LIMIT)
             return _status(connection)
     except psycopg.Error:
         return None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, RootTransaction
@@ -117,14 +117,21 @@ class Database:
             self._engine = self._make_engine()
         return self._engine.connect()
 
-    def _refused(self, error: Exception) -> tuple[SinkError, FailureKind] | None:
-        """Translate an error of the database; None for any other error."""
+    def _refused(
+        self, error: Exception, connection: Connection | None
+    ) -> tuple[SinkError, FailureKind] | None:
+        """Translate an error of the database; None for any other error. A lost connection is given
+        up, without a word to the server.
+        """
         if not isinstance(error, self._refusals):
             return None
-        failure_kind = self._dialect.failure_kind(error)
+        failure_kind = self._dialect.failure_kind(error, connection)
         if failure_kind is FailureKind.LOST:
+            if connection is not None and not (connection.closed or connection.invalidated):
+                # What is out of step might wait for ever for the answer to a ROLLBACK.
+                connection.invalidate()
             self._dispose()
-        return self._dialect.translate(error), failure_kind
+        return self._dialect.translate(error, failure_kind), failure_kind
 
     def _transact(
         self,
@@ -135,38 +142,37 @@ class Database:
         done: list[T] = []
         losses = 0
         for attempt in range(_RERUNS + 1):
+            connection: Connection | None = None
             try:
-                with self._transaction_on_kept() as connection:
-                    guard(connection)
-                    if not (done and committed(connection)):
-                        done = [work(connection)]
-                return done[0]
-            except self._refusals as error:
-                failure_kind = self._dialect.failure_kind(error)
+                connection = self._connected()
+                transaction = connection.begin()
+                guard(connection)
+                if not (done and committed(connection)):
+                    done = [work(connection)]
+                transaction.commit()
+            except BaseException as error:
+                refused = self._refused(error, connection) if isinstance(error, Exception) else None
+                if connection is not None:
+                    # To close it is to roll back, also where a COMMIT failed: SQLAlchemy takes such
+                    # a transaction for ended, SQLite does not.
+                    with suppress(*self._refusals):
+                        connection.close()
+                if refused is None:
+                    raise
+                translated, failure_kind = refused
                 if failure_kind is FailureKind.LOST:
                     losses += 1
-                    self._dispose()
                 else:
                     done = []
                 # If the server is unreachable twice in a row, the caller decides when to try again.
                 if failure_kind is FailureKind.FINAL or losses > 1 or attempt == _RERUNS:
-                    raise self._dialect.translate(error) from error
+                    raise translated from error
+            else:
+                # Left to the next transaction.
+                self._kept = connection
+                return done[0]
             self._pause(_FIRST_PAUSE_S * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
-
-    @contextmanager
-    def _transaction_on_kept(self) -> Iterator[Connection]:
-        """A transaction that leaves its connection to the next one, if it is committed."""
-        connection = self._connected()
-        try:
-            with connection.begin():
-                yield connection
-        except BaseException:
-            # SQLAlchemy takes a transaction whose COMMIT failed for ended; SQLite does not. To
-            # close the connection is to roll back.
-            connection.close()
-            raise
-        self._kept = connection
 
     async def close(self) -> None:
         """Wait for the running transaction, then disconnect. A second call does nothing."""
@@ -197,7 +203,9 @@ class Transaction:
         self,
         in_thread: Callable[[Callable[[], Any]], asyncio.Future[Any]],
         connected: Callable[[], Connection],
-        refused: Callable[[Exception], tuple[SinkError, FailureKind] | None],
+        refused: Callable[
+            [Exception, Connection | None], tuple[SinkError, FailureKind] | None
+        ],
         guard: Callable[[Connection], None],
     ) -> None:
         self._in_thread = in_thread
@@ -263,7 +271,7 @@ class Transaction:
             try:
                 return work()
             except Exception as error:
-                refused = self._refused(error)
+                refused = self._refused(error, self._connection)
                 if refused is None:
                     raise
                 translated, failure_kind = refused

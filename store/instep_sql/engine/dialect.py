@@ -186,14 +186,16 @@ class Dialect(Protocol):
         """What tells of commits by other processes; None where the database cannot."""
         ...
 
-    def translate(self, error: BaseException) -> SinkError:
-        """Translate a driver's error: what failed, where, what to do, and whether a
+    def translate(self, error: BaseException, failure_kind: FailureKind) -> SinkError:
+        """Translate a driver's error of this kind: what failed, where, what to do, and whether a
         retry can help.
         """
         ...
 
-    def failure_kind(self, error: BaseException) -> FailureKind:
-        """Whether the transaction that ended with this error can be run again."""
+    def failure_kind(self, error: BaseException, connection: Connection | None) -> FailureKind:
+        """Whether the transaction that ended with this error can be run again. `connection`: the
+        one that it ran on, not closed yet; None: none could be made.
+        """
         ...
 
     def lock_for_migration(self, connection: Connection) -> None:

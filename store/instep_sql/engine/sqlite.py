@@ -223,7 +223,9 @@ class Sqlite:
         raw.execute(f"PRAGMA cache_size = -{self._options.cache_bytes >> 10}")
         raw.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
 
-    def translate(self, error: BaseException) -> SinkError:
+    def translate(
+        self, error: BaseException, _failure_kind: FailureKind = FailureKind.FINAL
+    ) -> SinkError:
         orig = getattr(error, "orig", None) or error
         extended = getattr(orig, "sqlite_errorcode", None)
         facts: dict[str, Any] = {"sqlite": getattr(orig, "sqlite_errorname", type(orig).__name__)}
@@ -236,7 +238,7 @@ class Sqlite:
             return SinkError(message, where=self.where, hint=hint, **facts)
         return SinkError(f"the database refused: {orig}", where=self.where, **facts)
 
-    def failure_kind(self, _error: BaseException) -> FailureKind:
+    def failure_kind(self, _error: BaseException, _connection: Connection | None) -> FailureKind:
         # The busy timeout has already passed.
         return FailureKind.FINAL
 

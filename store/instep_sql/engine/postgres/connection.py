@@ -1,4 +1,6 @@
-"""The connection parameters for PostgreSQL: encryption, limits and schema, from the options."""
+"""The connection parameters and settings for PostgreSQL, from the options: encryption, limits and
+schema.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from sqlalchemy import URL
 from instep_sql.engine.postgres.tls import tls_parameters
 from instep_sql.options import SqlOptions
 
-__all__ = ["connect_arguments", "place", "schema_name"]
+__all__ = ["connect_arguments", "own_settings", "place", "schema_name", "settings"]
 
 _CONNECT_TIMEOUT_S: Final = 10
 _IDLE_IN_TRANSACTION_S: Final = 30
@@ -43,7 +45,7 @@ def schema_name(options: SqlOptions) -> str | None:
     return options.schema or _last(options.place, "schema")
 
 
-def connect_arguments(options: SqlOptions, *, read_only: bool) -> dict[str, Any]:
+def connect_arguments(options: SqlOptions) -> dict[str, Any]:
     """The parameters of libpq beside the URL. A parameter in the URL wins."""
     url = options.place
     given: dict[str, Any] = {
@@ -53,25 +55,30 @@ def connect_arguments(options: SqlOptions, *, read_only: bool) -> dict[str, Any]
         **_DEAD_PEER,
         **tls_parameters(_hosts(url), lambda key: _last(url, key)),
     }
+    return {key: value for key, value in given.items() if key not in url.query}
+
+
+def settings(options: SqlOptions, *, read_only: bool) -> dict[str, str]:
+    """The settings of the server that each transaction needs."""
     idle_s = min(_IDLE_IN_TRANSACTION_S, options.lease_s or _IDLE_IN_TRANSACTION_S)
-    settings = {
-        "statement_timeout": int(options.statement_timeout_s * 1_000),
-        "idle_in_transaction_session_timeout": int(idle_s * 1_000),
-        "tcp_keepalives_idle": _DEAD_PEER["keepalives_idle"],
-        "tcp_keepalives_interval": _DEAD_PEER["keepalives_interval"],
-        "tcp_keepalives_count": _DEAD_PEER["keepalives_count"],
+    needed = {
+        "statement_timeout": str(int(options.statement_timeout_s * 1_000)),
+        "idle_in_transaction_session_timeout": str(int(idle_s * 1_000)),
     }
-    if read_only:
-        settings["default_transaction_read_only"] = "on"
-    else:
-        settings["temp_buffers"] = _TEMP_BUFFERS
-        if options.synchronous == "normal":
-            settings["synchronous_commit"] = "off"
+    if options.synchronous == "normal" and not read_only:
+        needed["synchronous_commit"] = "off"
     if schema := schema_name(options):
-        settings["search_path"] = f'"{schema}"'
-    asked = [_last(url, "options") or "", *(f"-c {key}={of}" for key, of in settings.items())]
-    arguments = {key: value for key, value in given.items() if key not in url.query}
-    return {**arguments, "options": " ".join(asked).strip()}
+        needed["search_path"] = f'"{schema}"'
+    return needed
+
+
+def own_settings() -> dict[str, str]:
+    """Settings that are good for a session without a pooler, and that no transaction needs."""
+    keepalives = [key for key in _DEAD_PEER if key.startswith("keepalives")]
+    return {
+        "temp_buffers": _TEMP_BUFFERS,
+        **{f"tcp_{key}": str(_DEAD_PEER[key]) for key in keepalives},
+    }
 
 
 def _hosts(url: URL) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import psycopg
-from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event, text
+from sqlalchemy import URL, Connection, Engine, text
 
 from instep.errors import SinkError
 from instep.model.ordering import SQL_PLACE, Place, supersedes_sql
@@ -30,8 +30,15 @@ from instep_sql.engine.dialect import (
 )
 from instep_sql.engine.journal_insert import APPEND_COLUMNS, append_sql
 from instep_sql.engine.postgres import errors
-from instep_sql.engine.postgres.connection import connect_arguments, place, schema_name
+from instep_sql.engine.postgres.connection import (
+    connect_arguments,
+    own_settings,
+    place,
+    schema_name,
+    settings,
+)
 from instep_sql.engine.postgres.notifications import PostgresNotifications
+from instep_sql.engine.postgres.session import is_pooled, session_engine
 from instep_sql.options import Journal, SqlOptions
 
 __all__ = ["Postgres"]
@@ -152,9 +159,7 @@ class Postgres:
         self.where = shown.render_as_string()
 
     def writer(self) -> Engine:
-        engine = self._engine(read_only=False)
-        event.listen(engine, "connect", _make_incoming)
-        return engine
+        return self._engine(own_table=_INCOMING)
 
     def reader(self) -> Engine:
         return self._engine(read_only=True)
@@ -162,21 +167,22 @@ class Postgres:
     def notifications(self) -> CommitNotifications:
         return PostgresNotifications(self.reader)
 
-    def _engine(self, *, read_only: bool) -> Engine:
-        return create_engine(
+    def _engine(self, *, own_table: str = "", read_only: bool = False) -> Engine:
+        return session_engine(
             place(self._options),
-            # One thread uses the connection; a lost one is replaced.
-            poolclass=StaticPool,
-            isolation_level="READ COMMITTED",
-            connect_args=connect_arguments(self._options, read_only=read_only),
-            hide_parameters=True,
+            connect_arguments(self._options),
+            settings=settings(self._options, read_only=read_only),
+            own_settings=own_settings(),
+            own_table=own_table,
+            read_only=read_only,
+            where=self.where,
         )
 
-    def translate(self, error: BaseException) -> SinkError:
-        return errors.translate(error, self.where)
+    def translate(self, error: BaseException, failure_kind: FailureKind) -> SinkError:
+        return errors.translate(error, self.where, failure_kind)
 
-    def failure_kind(self, error: BaseException) -> FailureKind:
-        return errors.failure_kind(error)
+    def failure_kind(self, error: BaseException, connection: Connection | None) -> FailureKind:
+        return errors.failure_kind(error, connection)
 
     def lock_for_migration(self, connection: Connection) -> None:
         connection.execute(_MIGRATING)
@@ -203,7 +209,7 @@ class Postgres:
         keys_are_uuids: bool = False,  # noqa: ARG002 — it compares the values that it indexes
     ) -> int:
         numbers = "{:d}, {:d}, {:d}".format(*mark)
-        if len(rows) < _COPY_FROM_RECORDS:
+        if len(rows) < _COPY_FROM_RECORDS or is_pooled(connection.info):
             merge = _MERGE.format(mark=numbers, values=_columns(_ENTITY), incoming=_ENTITY_ARRAYS)
             return _run_arrays(connection, merge, rows)
         columns = dict(zip(_ENTITY, columns_of(rows), strict=True))
@@ -260,11 +266,6 @@ class Postgres:
         if not rows:
             return 0
         return connection.exec_driver_sql(statement.replace("?", "%s"), list(rows)).rowcount
-
-
-def _make_incoming(raw: Any, _record: object) -> None:
-    raw.execute(_INCOMING)
-    raw.commit()
 
 
 def _cursor(connection: Connection) -> psycopg.Cursor[Any]:

@@ -1,5 +1,8 @@
 """Translates PostgreSQL's errors for the user, and decides whether a transaction can be
 run again.
+
+A code alone does not tell whether an error is final: a pooler between adds errors of its own, and
+the driver raises errors that have no code. So the state of the connection counts as well.
 """
 
 from __future__ import annotations
@@ -7,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import psycopg
+from sqlalchemy import Connection
 
 from instep.errors import SinkError, StoreUnavailableError
 from instep_sql.engine.dialect import FailureKind, UnstorableError
@@ -15,7 +19,11 @@ __all__ = ["failure_kind", "sqlstate_of", "translate"]
 
 # By SQLSTATE or its class (the first two characters).
 _RERUN: Final = frozenset({"40001", "40P01"})
-_LOST: Final = frozenset({"08", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04"})
+_LOST: Final = frozenset(
+    {"08", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "25006"}
+)
+"""25006, read_only_sql_transaction: after a fail-over, another server of this name may take writes."""
+_ENDS_SESSION: Final = frozenset({"FATAL", "PANIC"})
 _UNSTORABLE: Final = frozenset({"22021", "22P05", "54000"})
 """54000, program_limit_exceeded: a key that is too long for an index."""
 _UNAVAILABLE: Final[dict[str, tuple[str, str]]] = {
@@ -38,10 +46,14 @@ _UNAVAILABLE: Final[dict[str, tuple[str, str]]] = {
     "55P03": ("a lock was not to be had", "end what else writes to these tables"),
     "58": ("the server could not read or write its disk", "see the server's log"),
     "25006": (
-        "the server takes no writes: it is a standby",
+        "the server takes no writes: it is a standby, or was made read-only",
         "name the primary, or add target_session_attrs=read-write to a URL of several hosts",
     ),
 }
+_OTHER_SESSION: Final = (
+    "a pooler that is not recognized as one changed the session between two statements",
+    "connect to the server directly, or to a pool with pool_mode = session",
+)
 _UNUSABLE: Final[dict[str, tuple[str, str]]] = {
     "42501": (
         "this user is not allowed to do that",
@@ -51,9 +63,22 @@ _UNUSABLE: Final[dict[str, tuple[str, str]]] = {
         "there is no schema to make the tables in",
         "name one with the option schema",
     ),
+    "26000": _OTHER_SESSION,
+    "42P05": _OTHER_SESSION,
 }
-# libpq gives no SQLSTATE for a refused connection, only a message.
+# libpq gives no SQLSTATE for a refused connection, only a message; a pooler has one SQLSTATE for
+# everything.
 _REFUSED: Final[tuple[tuple[str, str, str], ...]] = (
+    (
+        "unsupported startup parameter",
+        "the pooler does not pass on the options in the URL or in PGOPTIONS",
+        "leave them out, and set them for the role: ALTER ROLE … SET …",
+    ),
+    (
+        "in statement pooling mode",
+        "this pooler pools statements, and instep needs transactions",
+        "set pool_mode = transaction or session for this database, or connect to the server",
+    ),
     (
         "password",
         "the password was not accepted",
@@ -71,6 +96,8 @@ _REFUSED: Final[tuple[tuple[str, str, str], ...]] = (
         "enable TLS, or add sslmode=disable to the URL if the network is trusted",
     ),
     ("does not exist", "there is no such database or user", "look at the URL, or create it"),
+    ("no such database", "the pooler knows no such database", "look at the URL, or at [databases]"),
+    ("no such user", "the pooler knows no such user", "look at the URL, or at its auth_file"),
 )
 
 
@@ -80,27 +107,54 @@ def sqlstate_of(error: BaseException) -> str | None:
     return orig.sqlstate if isinstance(orig, psycopg.Error) else None
 
 
-def failure_kind(error: BaseException) -> FailureKind:
-    """Whether the transaction can be run again, by SQLSTATE or by a lost connection."""
-    state = sqlstate_of(error)
-    if state in _RERUN:
-        return FailureKind.RERUN
+def failure_kind(error: BaseException, connection: Connection | None = None) -> FailureKind:
+    """Whether the transaction can be run again. `connection`: the one that it ran on, as it is
+    after the error; None: there was none yet.
+    """
+    if _refusal(error):
+        return FailureKind.FINAL
+    orig, state = _orig(error), sqlstate_of(error)
     if state is None:
-        lost = isinstance(_orig(error), psycopg.OperationalError) and not _refusal(error)
-        return FailureKind.LOST if lost else FailureKind.FINAL
-    return FailureKind.LOST if state in _LOST or state[:2] in _LOST else FailureKind.FINAL
+        # Of the driver: nobody answers, or the answer is not that to the statement (a server that
+        # ends a session and a pooler that tells so give two).
+        lost = isinstance(orig, (psycopg.OperationalError, psycopg.InternalError))
+    else:
+        lost = state in _LOST or state[:2] in _LOST
+    if lost or _ended_session(orig) or _is_broken(connection):
+        return FailureKind.LOST
+    return FailureKind.RERUN if state in _RERUN else FailureKind.FINAL
 
 
-def translate(error: BaseException, where: str) -> SinkError:
+def _ended_session(orig: BaseException) -> bool:
+    return isinstance(orig, psycopg.Error) and orig.diag.severity_nonlocalized in _ENDS_SESSION
+
+
+def _is_broken(connection: Connection | None) -> bool:
+    if connection is None or connection.closed:
+        return False
+    if connection.invalidated:
+        return True
+    raw = connection.connection.driver_connection
+    if not isinstance(raw, psycopg.Connection) or raw.closed:
+        return True
+    try:
+        # An end of the connection that has come in and was not read yet.
+        raw.pgconn.consume_input()
+    except psycopg.Error:
+        return True
+    return raw.closed
+
+
+def translate(error: BaseException, where: str, kind: FailureKind) -> SinkError:
     """The error as a `SinkError`, with the server's message but without the values of the
-    statement.
+    statement. `kind` is what `failure_kind` says of it.
     """
     state = sqlstate_of(error)
     server_message = str(_orig(error)).strip().partition("\n")[0]
     facts: dict[str, Any] = {"sqlstate": state} if state else {}
     if refusal := _refusal(error):
         return SinkError(f"{refusal[0]}: {server_message}", where=where, hint=refusal[1], **facts)
-    if failure_kind(error) is FailureKind.LOST:
+    if kind is FailureKind.LOST and state not in _UNAVAILABLE:
         return StoreUnavailableError(
             f"the server cannot be reached: {server_message}",
             where=where,
@@ -129,7 +183,7 @@ def _orig(error: BaseException) -> BaseException:
 
 def _refusal(error: BaseException) -> tuple[str, str] | None:
     orig = _orig(error)
-    if not isinstance(orig, psycopg.OperationalError) or orig.sqlstate is not None:
+    if not isinstance(orig, psycopg.OperationalError) or orig.sqlstate not in {None, "08P01"}:
         return None
     server_message = str(orig)
     return next(((what, hint) for words, what, hint in _REFUSED if words in server_message), None)

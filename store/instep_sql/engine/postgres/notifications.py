@@ -10,6 +10,9 @@ import psycopg
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from instep.errors import SinkError
+from instep_sql.engine.postgres.session import is_pooled
+
 __all__ = ["PostgresNotifications"]
 
 _CHANNEL: Final = "instep_changes"
@@ -18,8 +21,8 @@ _CHANNEL: Final = "instep_changes"
 class PostgresNotifications:
     """A connection that listens, for all who follow the journal of one reader.
 
-    Notifications are lost with their connection, and a pooler may pass none on: who waits looks
-    now and then all the same.
+    Notifications are lost with their connection: who waits looks now and then all the same. Behind
+    a pooler nothing is listened to: it may pass none on, or pass them to another client.
     """
 
     def __init__(self, make_engine: Callable[[], Engine]) -> None:
@@ -29,13 +32,14 @@ class PostgresNotifications:
         self._connecting = asyncio.Lock()
         self._arrived = asyncio.Event()
         self._count = 0
+        self._pooled = False
 
     async def wait(self, seen: int, within_s: float) -> int:
         """Wait until there were more notifications than `seen`, at most so long. Returns their
         number. To begin to listen counts as one: what was committed before is to be looked for.
         """
         async with self._connecting:
-            if self._connection is None:
+            if self._connection is None and not self._pooled:
                 await self._listen()
         try:
             async with asyncio.timeout(within_s):
@@ -52,8 +56,11 @@ class PostgresNotifications:
     async def _listen(self) -> None:
         """Connect, and begin to listen. Where that is not possible, it is tried again later."""
         try:
-            connection, self._schema = await asyncio.to_thread(self._connect)
-        except (psycopg.Error, SQLAlchemyError):
+            connection = await asyncio.to_thread(self._connect)
+        except (psycopg.Error, SQLAlchemyError, SinkError):
+            return
+        if connection is None:
+            self._pooled = True
             return
         try:
             asyncio.get_running_loop().add_reader(connection.fileno(), self._read)
@@ -64,14 +71,19 @@ class PostgresNotifications:
         self._connection = connection
         self._notify()
 
-    def _connect(self) -> tuple[psycopg.Connection[Any], str]:
+    def _connect(self) -> psycopg.Connection[Any] | None:
+        """A connection that listens; None: there is a pooler between."""
         pooled = self._make_engine().raw_connection()
+        if is_pooled(pooled.info):
+            pooled.invalidate()
+            return None
         connection: Any = pooled.driver_connection
         pooled.detach()
         connection.autocommit = True
         connection.execute(f"LISTEN {_CHANNEL}")
         (schema,) = connection.execute("SELECT current_schema()").fetchone()
-        return connection, str(schema)
+        self._schema = str(schema)
+        return connection  # type: ignore[no-any-return]
 
     def _read(self) -> None:
         """Read what has come in: the socket is readable."""

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from instep_sql import SqlStore
-from instep_sql.engine.postgres.connection import connect_arguments, place, schema_name
+from instep_sql.engine.postgres.connection import (
+    connect_arguments,
+    place,
+    schema_name,
+    settings,
+)
 from instep_sql.options import SqlOptions
 
 
@@ -20,7 +25,7 @@ def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def asked(url: str, **options: Any) -> dict[str, Any]:
-    return connect_arguments(SqlOptions(url=url, **options), read_only=False)
+    return connect_arguments(SqlOptions(url=url, **options))
 
 
 @pytest.mark.parametrize(
@@ -72,16 +77,24 @@ def test_the_word_of_asyncpg_for_tls_is_understood() -> None:
     assert (shown.drivername, dict(shown.query)) == ("postgresql+psycopg", {})
 
 
-def test_limits_and_schema_go_with_the_connection() -> None:
-    given = asked("postgresql:///x?options=-c%20geqo%3Doff&connect_timeout=3", schema="Mine")
-    assert given["options"].startswith("-c geqo=off -c statement_timeout=60000 -c ")
-    assert '-c search_path="Mine"' in given["options"]
-    assert "synchronous_commit" not in given["options"]
+def test_limits_and_schema_are_settings_of_each_transaction() -> None:
+    options = SqlOptions(url="postgresql:///x", schema="Mine", lease_s=6.0)
+    given = settings(options, read_only=False)
+    assert given["search_path"] == '"Mine"'
+    assert given["statement_timeout"] == "60000"
+    assert given["idle_in_transaction_session_timeout"] == "6000"
+    assert "synchronous_commit" not in given
+    lazy = SqlOptions(url="postgresql:///x", synchronous="normal")
+    assert settings(lazy, read_only=False)["synchronous_commit"] == "off"
+    assert "synchronous_commit" not in settings(lazy, read_only=True)
+
+
+def test_what_the_url_says_wins() -> None:
+    given = asked("postgresql:///x?options=-c%20geqo%3Doff&connect_timeout=3")
     assert "connect_timeout" not in given
     assert given["keepalives_idle"] > 0
-    assert "-c synchronous_commit=off" in asked("postgresql:///x", synchronous="normal")["options"]
-    reading = connect_arguments(SqlOptions(url="postgresql:///x"), read_only=True)
-    assert "-c default_transaction_read_only=on" in reading["options"]
+    # A pooler lets no startup option pass: instep has none of its own.
+    assert "options" not in given
 
 
 def test_the_schema_may_stand_in_the_url() -> None:
