@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from aries_askar import Key, KeyAlg
 
+from instep_didcomm.identity.key_names import multikey_of
 from instep_didcomm.wire.envelope import Form, media_form
 from tests.instep_didcomm.listener_kit import plain, post, serving
 
@@ -73,6 +74,31 @@ def identity(did: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     }
     secrets = [{**json.loads(key.get_jwk_secret()), "kid": kid} for kid, key in keys.items()]
     return document, secrets
+
+
+def peer_identity() -> tuple[str, dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
+    """A did:peer:2, its document as peerdid-python wrote it from 2021 to 2023, and its secret keys:
+    as that library names them, and as we do.
+    """
+    agreement, signing = Key.generate(KeyAlg.X25519), Key.generate(KeyAlg.ED25519)
+    values = [multikey_of(agreement), multikey_of(signing)]
+    did = f"did:peer:2.E{values[0]}.V{values[1]}"
+    kids = [f"{did}#{value[1:9]}" for value in values]
+    types = ["X25519KeyAgreementKey2020", "Ed25519VerificationKey2020"]
+    methods = [
+        {"id": kid, "type": type_, "controller": did, "publicKeyMultibase": value}
+        for kid, type_, value in zip(kids, types, values, strict=True)
+    ]
+    document = {
+        "id": did,
+        "verificationMethod": methods,
+        "authentication": [kids[1]],
+        "keyAgreement": [kids[0]],
+    }
+    jwks = [json.loads(key.get_jwk_secret()) for key in (agreement, signing)]
+    theirs = [{**jwk, "kid": kid} for jwk, kid in zip(jwks, kids, strict=True)]
+    ours = [{**jwk, "kid": f"{did}#key-{n}"} for n, jwk in enumerate(jwks, 1)]
+    return did, document, theirs, ours
 
 
 class Parties:
@@ -206,3 +232,29 @@ async def test_a_claimed_name_or_another_recipient_within_is_refused(parties: Pa
             answered, problem, _ = await post(listener.address, message.encode(), "")
             assert (answered, problem["title"]) == (403, reason)
         assert intake.delivered == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.timeout(600)
+async def test_keys_are_found_by_the_names_of_peerdid_python(
+    parties: Parties, tmp_path: Path
+) -> None:
+    """Both sides of the message: the skid or the signer's kid, and the recipient's kid."""
+    alice, alices, secrets, _ = peer_identity()
+    bob, bobs, _, ours = peer_identity()
+    (tmp_path / "peer.json").write_text(json.dumps({"keys": ours}))
+    parties.documents, parties.secrets = [alices, bobs], secrets
+    packings = [packing for packing in parties.packings if packing != "plain"]
+    jobs = [
+        (packing, bob, bid(order, **{"from": alice, "to": [bob]}))
+        for order, packing in enumerate(packings, 1)
+    ]
+    packed = parties.pack(*jobs)
+    options: dict[str, Any] = {"did": bob, "secrets_file": str(tmp_path / "peer.json")}
+    async with serving(**options, require_authenticated=False) as (listener, intake):
+        for raw in packed:
+            status, problem, _ = await post(listener.address, raw.encode(), "")
+            assert status == 202, problem
+        assert intake.numbers(f"lot-7 {alice}") == list(range(1, len(packings) + 1))
+        kept = [json.loads(message.attributes)["authenticated"] for message in intake.delivered]
+        assert kept == [packing in PROVEN for packing in packings]

@@ -4,9 +4,9 @@ documents the configuration gives. Uses no network.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from aries_askar import Key, KeyAlg
 from did_peer_2 import resolve as resolve_peer_2
@@ -16,6 +16,13 @@ from didcomm_messaging.multiformats import multibase, multicodec
 from didcomm_messaging.resolver import DIDResolver
 from pydid import VerificationMethod
 
+from instep_didcomm.identity.key_names import (
+    AmbiguousNameError,
+    Relation,
+    find_by_value,
+    fits,
+    multikey_of,
+)
 from instep_didcomm.problems import MessageRefusedError, Reason
 
 __all__ = ["DidDocuments", "PublicKey", "Relation"]
@@ -27,8 +34,6 @@ _MOST_ENTRIES: Final = 20
 _METHODS_CACHED: Final = 512
 _SHOWN: Final = 120
 
-Relation = Literal["key_agreement", "authentication"]
-"""What a key of a DID document may be used for."""
 _RELATIONS: Final[Mapping[Relation, str]] = {
     "key_agreement": "keyAgreement",
     "authentication": "authentication",
@@ -75,12 +80,15 @@ class DidDocuments(DIDResolver):  # type: ignore[misc]
 
     async def verification_method(self, kid: str, relation: Relation) -> VerificationMethod:
         """The verification method with this key id, if the DID document allows its use for
-        `relation`.
+        `relation`. Where no key has this id, it may be the beginning of a key's value: see
+        `instep_didcomm.identity.key_names`.
 
         Raises `MessageRefusedError`.
         """
         if len(kid) > _LONGEST_DID:  # before anything of it is kept
             raise _unresolved(kid, f"has more than {_LONGEST_DID:,} characters")
+        if kid.startswith("#"):
+            raise _unresolved(kid, "names a key without its DID: write did:…#…")
         found = self._find(kid, relation)
         if isinstance(found, str):
             raise _unresolved(kid, found)
@@ -128,8 +136,8 @@ class DidDocuments(DIDResolver):  # type: ignore[misc]
                 document = _key_document(did)
             else:
                 document = {}
-        except Exception as error:  # noqa: BLE001 - the libraries raise anything for a hostile DID
-            raise _unresolved(did, f"is not well formed ({type(error).__name__})") from None
+        except Exception:  # noqa: BLE001 - the libraries raise anything for a hostile DID
+            raise _unresolved(did, "is not well formed") from None
         if not document:
             raise _unresolved(did, "is of a method that is not known here; give its document")
         if any(len(_entries(document, name)) > _MOST_ENTRIES for name in _LISTS):
@@ -138,21 +146,57 @@ class DidDocuments(DIDResolver):  # type: ignore[misc]
 
     def _find_method(self, kid: str, relation: Relation) -> VerificationMethod | str:
         """The verification method, or why there is none."""
-        did = kid.partition("#")[0]
+        did, _, fragment = kid.partition("#")
         try:
             document = self._document(did)
         except MessageRefusedError as error:
             return error.message.removeprefix(f"{did[:_SHOWN]} ")
         allowed = _entries(document, _RELATIONS[relation])
-        if all(_kid(entry, did) != kid for entry in allowed):
+        methods = [
+            entry
+            for entry in (*allowed, *_entries(document, "verificationMethod"))
+            if isinstance(entry, dict)
+        ]
+        ids = [_kid(entry, did) for entry in allowed]
+        if kid in ids:
+            entry = next((one for one in methods if _kid(one, did) == kid), None)
+        elif any(_kid(one, did) == kid for one in methods):
+            entry = None
+        else:
+            try:
+                entry = find_by_value(fragment, _by_value(methods, ids, did, relation))
+            except AmbiguousNameError as error:
+                return str(error)
+        if entry is None:
+            if kid in ids:
+                return "is not in the document of its DID"
             return f"is no key for {relation.replace('_', ' ')}"
-        for entry in (*allowed, *_entries(document, "verificationMethod")):
-            if isinstance(entry, dict) and _kid(entry, did) == kid:
-                try:
-                    return VerificationMethod.deserialize({**entry, "id": kid})
-                except Exception as error:  # noqa: BLE001 - the library raises anything here
-                    return f"has no readable key ({type(error).__name__})"
-        return "is not in the document of its DID"
+        try:
+            return VerificationMethod.deserialize({**entry, "id": kid})
+        except Exception:  # noqa: BLE001 - the library raises anything here
+            return "has no readable key"
+
+
+def _by_value(
+    methods: Iterable[dict[str, Any]], ids: Iterable[str], did: str, relation: Relation
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The methods that are allowed and are of this DID itself, each with its multibase value."""
+    own = {id for id in ids if id.startswith(f"{did}#")}
+    for entry in methods:
+        if _kid(entry, did) in own and fits(value := _multikey(entry, did), relation):
+            yield value, entry
+
+
+def _multikey(entry: dict[str, Any], did: str) -> str:
+    """The multibase value of a method, whatever form it has there; empty where it has none."""
+    stated = entry.get("publicKeyMultibase")
+    if isinstance(stated, str):
+        return stated
+    try:
+        method = VerificationMethod.deserialize({**entry, "id": _kid(entry, did)})
+        return multikey_of(PublicKey.from_verification_method(method).key)
+    except Exception:  # noqa: BLE001 - the libraries raise anything here
+        return ""
 
 
 def _entries(document: Mapping[str, Any], name: str) -> list[Any]:

@@ -18,8 +18,15 @@ from didcomm_messaging.multiformats import multibase, multicodec
 
 from instep.config.secret import warn_if_readable
 from instep.errors import ConfigurationError
+from instep_didcomm.identity.key_names import (
+    AmbiguousNameError,
+    find_by_value,
+    fits,
+    multikey_of,
+)
+from instep_didcomm.problems import MessageRefusedError, Reason
 
-__all__ = ["SIGNING_ALGORITHMS", "SecretKeys", "new_identity"]
+__all__ = ["SIGNING_ALGORITHMS", "RecipientKey", "RecipientKeys", "SecretKeys", "new_identity"]
 
 
 SIGNING_ALGORITHMS: Final = (KeyAlg.ED25519, KeyAlg.P256, KeyAlg.K256)
@@ -52,6 +59,10 @@ class SecretKeys(SecretsManager[AskarSecretKey]):  # type: ignore[misc]
                     f"no JWK of a known kind ({type(error).__name__})", where=f"{where}[{place}]"
                 ) from None
             self._keys[kid] = AskarSecretKey(key, kid)
+        values = {kid: multikey_of(secret.key) for kid, secret in self._keys.items()}
+        self._agreement = [
+            (value, kid) for kid, value in values.items() if fits(value, "key_agreement")
+        ]
 
     def __repr__(self) -> str:
         return f"<SecretKeys of {', '.join(self.dids) or 'nobody'}>"
@@ -66,6 +77,32 @@ class SecretKeys(SecretsManager[AskarSecretKey]):  # type: ignore[misc]
 
     async def get_secret_by_kid(self, kid: str) -> AskarSecretKey | None:
         return self._keys.get(kid)
+
+    def recipient(self, kids: Iterable[str]) -> RecipientKeys:
+        """The keys for a message that names its recipients so."""
+        return RecipientKeys(self, any(kid in self._keys for kid in kids))
+
+    def find(self, kid: str) -> RecipientKey | None:
+        """The key for key agreement that this name means though it is not its key id: the end of
+        one (``#key-2``), or the beginning of its value (see `instep_didcomm.identity.key_names`).
+        None: there is none. Raises `MessageRefusedError`: there are several.
+        """
+        did, mark, fragment = kid.partition("#")
+        own = [(value, id) for value, id in self._agreement if not did or id.startswith(f"{did}#")]
+        if not mark or not own:
+            return None
+        ends = [id for _, id in own if id.partition("#")[2] == fragment]
+        try:
+            found = find_by_value(fragment, own) if len(ends) != 1 else ends[0]
+        except AmbiguousNameError as error:
+            raise MessageRefusedError(
+                Reason.UNRESOLVED, f"the recipient's kid {kid[:120]} {error}"
+            ) from None
+        if found is None and ends:
+            raise MessageRefusedError(
+                Reason.UNRESOLVED, f"the recipient's kid {kid[:120]} names {len(ends)} keys of ours"
+            )
+        return None if found is None else RecipientKey(self._keys[found].key, kid, found)
 
     def signing(self, did: str) -> AskarSecretKey | None:
         """The first key of this DID that can sign; None if there is none."""
@@ -98,6 +135,33 @@ class SecretKeys(SecretsManager[AskarSecretKey]):  # type: ignore[misc]
         if not isinstance(jwks, list) or not all(isinstance(jwk, dict) for jwk in jwks):
             raise ConfigurationError("no JWK set", where=where, hint='{"keys": [ … ]}')
         return cls(jwks, where)
+
+
+class RecipientKey(AskarSecretKey):  # type: ignore[misc]
+    """A key of ours under the name that a message has for it."""
+
+    def __init__(self, key: Key, kid: str, own_kid: str) -> None:
+        super().__init__(key, kid)
+        self.did = own_kid.partition("#")[0]
+        """Our DID that it is of."""
+
+
+class RecipientKeys(SecretsManager[AskarSecretKey]):  # type: ignore[misc]
+    """Our keys as the recipients of one message. A key id goes before any other name.
+
+    Args:
+        by_id: Whether one of the recipients is a key id of ours.
+    """
+
+    def __init__(self, keys: SecretKeys, by_id: bool) -> None:  # noqa: FBT001
+        self._keys = keys
+        self._by_id = by_id
+
+    async def get_secret_by_kid(self, kid: str) -> RecipientKey | None:
+        secret = await self._keys.get_secret_by_kid(kid)
+        if secret is not None:
+            return RecipientKey(secret.key, kid, kid)
+        return None if self._by_id else self._keys.find(kid)
 
 
 def new_identity(endpoint: str = "") -> tuple[str, bytes]:
