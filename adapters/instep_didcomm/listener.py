@@ -33,6 +33,7 @@ from instep_didcomm.wire.protocols import Protocols, sequence_scope
 from instep_didcomm.wire.received_orders import GapDetector, ReceivedOrdersError, detect
 from instep_didcomm.wire.unpack import EnvelopeUnpacker
 from instep_http import Response, problem
+from instep_http.offload import Busy, Offload
 
 __all__ = ["DidcommListener"]
 
@@ -96,6 +97,7 @@ class DidcommListener:
         self._sender: Sender | None = None
         self._intake: Intake | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._offload = Offload()
         self.refused: Counter[str] = Counter()
         """Messages that could not be read or were not proven, by reason; those that their sequence
         refused are counted by the intake."""
@@ -204,14 +206,15 @@ class DidcommListener:
     def _on_message(
         self, raw: bytes, content_type: str, respond: Callable[[Response], None]
     ) -> None:
-        """Receive a message: a plain one without a task, any other in a task of its own."""
+        """Receive a message: a small plain one without a task, any other in a task of its own."""
         assert self._intake is not None
         incoming = None
-        try:
-            incoming = self._decoder.decode_plain(raw, content_type)
-        except MessageRefusedError as error:
-            respond(self._unread(error))
-            return
+        if len(raw) <= self._offload.small_bytes:
+            try:
+                incoming = self._decoder.decode_plain(raw, content_type)
+            except MessageRefusedError as error:
+                respond(self._unread(error))
+                return
         if (
             incoming is None
             or incoming.message is None
@@ -245,9 +248,15 @@ class DidcommListener:
         self, raw: bytes, content_type: str, respond: Callable[[Response], None]
     ) -> None:
         try:
-            response = await self._commit(await self._decoder.decode(raw, content_type))
+            incoming = await self._offload.run(
+                len(raw), self._decoder.decode_now, raw, content_type
+            )
+            response = await self._commit(incoming)
         except MessageRefusedError as error:
             response = self._unread(error)
+        except Busy:
+            self.refused["busy"] += 1
+            response = self._refuse(503, "busy", "too much is being read: send it again")
         except InstepError as error:
             response = self._unavailable(error)
         except Exception:  # noqa: BLE001 - a waiting sender is answered

@@ -84,6 +84,19 @@ class MessageDecoder:
         stated = media_form(content_type)
         return self._decode(await self._unpacker.unpack(raw), stated)
 
+    def decode_now(self, raw: bytes, content_type: str = "") -> Incoming:
+        """`decode` without a loop, for a thread: nothing of it waits for anything. Raises
+        `MessageRefusedError`.
+        """
+        decoding = self.decode(raw, content_type)
+        try:
+            decoding.send(None)
+        except StopIteration as done:
+            incoming: Incoming = done.value
+            return incoming
+        decoding.close()
+        raise RuntimeError("a message was waited for while it was decoded")
+
     def decode_plain(self, raw: bytes, content_type: str = "") -> Incoming | None:
         """Decode a plaintext without waiting; None for an envelope."""
         stated, message = media_form(content_type), parse_object(raw)

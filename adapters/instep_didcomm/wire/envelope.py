@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from instep_didcomm.problems import MessageRefusedError, Reason
+from instep_didcomm.wire.json_bounds import check_json
 
 __all__ = ["MEDIA_TYPES", "Form", "form_of", "media_form", "parse_object"]
 
@@ -29,6 +30,7 @@ MEDIA_TYPES = {form: f"application/didcomm-{form.value}+json" for form in Form}
 """Form → media type."""
 
 _FORMS = {media_type: form for form, media_type in MEDIA_TYPES.items()}
+_decode: Final = msgspec.json.Decoder().decode
 _JSON = frozenset({"", "application/json", "application/octet-stream"})
 """The generic JSON media type, which does not state a form."""
 
@@ -51,12 +53,15 @@ def media_form(content_type: str) -> Form | None:
     return form
 
 
-def parse_object(raw: bytes | str) -> dict[str, Any]:
-    """The JSON object of a message. Raises `MessageRefusedError`."""
+def parse_object(raw: bytes) -> dict[str, Any]:
+    """The JSON object of a message, within the bounds of `json_bounds`. Raises
+    `MessageRefusedError`.
+    """
+    check_json(raw)
     try:
-        value = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise MessageRefusedError(Reason.UNREADABLE, f"no JSON: {str(error)[:100]}") from None
+        value = _decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise MessageRefusedError(Reason.UNREADABLE, "no JSON in UTF-8") from None
     if not isinstance(value, dict):
         raise MessageRefusedError(Reason.UNREADABLE, "no JSON object")
     return value

@@ -229,8 +229,8 @@ def _detectors(message: dict[str, Any]) -> tuple[GapDetector, ...]:
         return ()
     try:
         detectors = _gap_detectors(value)
-    except msgspec.ValidationError as error:
-        raise _unreadable("received_orders", f"is no list of gap detectors: {error}") from None
+    except msgspec.ValidationError:
+        raise _unreadable("received_orders", "is no list of gap detectors") from None
     if len(detectors) > _MAX_DETECTORS:
         raise _unreadable("received_orders", f"has more than {_MAX_DETECTORS} gap detectors")
     if sum(len(detector.gaps) for detector in detectors) > _MAX_GAPS:

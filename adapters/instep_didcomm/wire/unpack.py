@@ -7,6 +7,7 @@ encrypted or signed, `to` names the owner of the key that decrypts.
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -19,6 +20,7 @@ from instep_didcomm.identity.did_documents import DidDocuments, PublicKey
 from instep_didcomm.identity.keys import SecretKeys
 from instep_didcomm.problems import MessageRefusedError, Reason
 from instep_didcomm.wire.envelope import Form, form_of, parse_object
+from instep_didcomm.wire.json_bounds import check_json
 from instep_didcomm.wire.signing import verify
 
 __all__ = ["Crypto", "EnvelopeUnpacker", "Unpacked", "Unpacker"]
@@ -26,6 +28,7 @@ __all__ = ["Crypto", "EnvelopeUnpacker", "Unpacked", "Unpacker"]
 _MAX_LAYERS: Final = 3
 """anoncrypt(authcrypt(signed)) is the deepest nesting of DIDComm."""
 _MAX_RECIPIENTS: Final = 100
+_MAX_PROTECTED_CHARS: Final = 64 * 1024
 
 
 _UNDECRYPTED: Final = "it cannot be decrypted"
@@ -105,10 +108,12 @@ class EnvelopeUnpacker:
             raise MessageRefusedError(
                 Reason.NO_KEY, "encrypted, and this receiver has no keys configured"
             )
-        envelope = msgspec.json.encode(_ordered(message))
+        message = _ordered(message)
+        _check_protected(message.get("protected"))
+        keys = self._keys.recipient(_kids(message))
         try:
             opened, metadata = await self._packaging.unpack(
-                self._crypto, self._documents, self._keys, envelope
+                self._crypto, self._documents, keys, msgspec.json.encode(message)
             )
         except MessageRefusedError:
             raise
@@ -118,14 +123,12 @@ class EnvelopeUnpacker:
         except CryptoServiceError as error:
             reason = Reason.UNSUPPORTED if "nsupported" in str(error) else Reason.TAMPERED
             raise MessageRefusedError(reason, _UNDECRYPTED) from None
-        except Exception as error:  # noqa: BLE001 - the library raises anything for a hostile JWE
-            raise MessageRefusedError(
-                Reason.UNREADABLE, f"the JWE cannot be read ({type(error).__name__})"
-            ) from None
+        except Exception:  # noqa: BLE001 - the library raises anything for a hostile JWE
+            raise MessageRefusedError(Reason.UNREADABLE, "the JWE cannot be read") from None
         protected = metadata.wrapper.protected
         if "crit" in protected or "zip" in protected:
             raise MessageRefusedError(Reason.UNSUPPORTED, "the JWE uses crit or zip")
-        unpacked.holders.append(metadata.recip_key.kid.partition("#")[0])
+        unpacked.holders.append(metadata.recip_key.did)
         if metadata.method == "ECDH-1PU":
             unpacked.authors.append(str(metadata.sender_kid).partition("#")[0])
         return bytes(opened)
@@ -143,6 +146,27 @@ def _ordered(message: dict[str, Any]) -> dict[str, Any]:
     except (KeyError, TypeError):
         raise MessageRefusedError(Reason.UNREADABLE, "a recipient of the JWE has no kid") from None
     return {**message, "recipients": ordered}
+
+
+def _check_protected(header: object) -> None:
+    """Check the protected header, which the library decodes by itself. Raises
+    `MessageRefusedError`.
+    """
+    unreadable = MessageRefusedError(
+        Reason.UNREADABLE, "the protected header of the JWE cannot be read"
+    )
+    if not isinstance(header, str) or len(header) > _MAX_PROTECTED_CHARS:
+        raise unreadable
+    try:
+        check_json(urlsafe_b64decode(header.encode("ascii") + b"=" * (-len(header) % 4)))
+    except ValueError:
+        raise unreadable from None
+
+
+def _kids(message: dict[str, Any]) -> list[str]:
+    """The key ids of the recipients, of a JWE that `_ordered` has checked."""
+    recipients = message.get("recipients")
+    return [str(one["header"]["kid"]) for one in recipients] if isinstance(recipients, list) else []
 
 
 def _check_addresses(unpacked: Unpacked) -> None:
