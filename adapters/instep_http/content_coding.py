@@ -17,6 +17,7 @@ __all__ = ["ACCEPTED", "BodyTooBigError", "CorruptBodyError", "coding_of", "infl
 ACCEPTED: Final = "gzip, deflate"
 """The codings that are understood, as Accept-Encoding states them."""
 
+_CODINGS: Final = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _STEP_BYTES: Final = 64 * 1024
 """Of the input and of the output of one step: a step takes a few milliseconds at most."""
@@ -39,8 +40,7 @@ def coding_of(fields: Iterable[str]) -> str | None:
     codings = [name for name in names if name not in {"", "identity"}]
     if not codings:
         return ""
-    coding = codings[0].removeprefix("x-") if len(codings) == 1 else ""
-    return coding if coding in {"gzip", "deflate"} else None
+    return _CODINGS.get(codings[0]) if len(codings) == 1 else None
 
 
 async def inflate(coding: str, raw: bytes, limit_bytes: int, offload: Offload) -> bytes:
