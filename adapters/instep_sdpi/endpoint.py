@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from yarl import URL
@@ -34,12 +34,17 @@ _STOP_S: Final = 2.0
 class NotificationEndpoint:
     """Listens while a subscription needs it. The path of a subscription is a secret of both sides:
     whoever knows it can report. TLS with certificates of both keeps others out.
+
+    A report comes to the path that was given out: that of `notify_to`, or, from a proxy that
+    rewrites it, that of `listen`, and the name of the subscription.
     """
 
     def __init__(self, options: Options, tls: ssl.SSLContext | None, where: str) -> None:
         self._listen = read_listen(options.listen, f"{where}.listen")
         self._notify_to = options.notify_to
-        self._sessions: dict[str, ReportSession] = {}
+        self._sessions = _Sessions(
+            self._listen, *([URL(self._notify_to)] if self._notify_to else [])
+        )
         self._starting = asyncio.Lock()
         self._started = False
         self._endpoint = SoapEndpoint(
@@ -68,12 +73,12 @@ class NotificationEndpoint:
                 await self._endpoint.start()
                 self._started = True
         name = session.feed.session
-        self._sessions[name] = session
+        self._sessions.by_name[name] = session
         return str(URL(self._notify_to or self._endpoint.address) / name)
 
     def unregister(self, session: ReportSession) -> None:
         """Let a session receive nothing any more."""
-        self._sessions.pop(session.feed.session, None)
+        self._sessions.by_name.pop(session.feed.session, None)
 
     async def stop(self) -> None:
         """Stop listening; a second call does nothing."""
@@ -82,7 +87,7 @@ class NotificationEndpoint:
             await self._endpoint.stop()
 
     async def _receive(self, request: SoapRequest) -> None:
-        session = _session(self._sessions, request)
+        session = self._sessions.at(request.path)
         if session is None:
             raise SoapFaultError(FaultCode.SENDER, "no subscription has this address", status=404)
         await session.receive(request)
@@ -91,7 +96,7 @@ class NotificationEndpoint:
 class _Reports:
     """The same for a report of a subscription (`UsualMessages`)."""
 
-    def __init__(self, sessions: Mapping[str, ReportSession]) -> None:
+    def __init__(self, sessions: _Sessions) -> None:
         self._sessions = sessions
 
     def templates(
@@ -105,12 +110,21 @@ class _Reports:
         return read_numbered_report(envelope)
 
     def submit(self, request: SoapRequest, headers: NumberedReport, answer: SoapAnswer) -> bool:
-        session = _session(self._sessions, request)
+        session = self._sessions.at(request.path)
         if session is None:
             return False
         session.submit(headers, request, answer)
         return True
 
 
-def _session(sessions: Mapping[str, ReportSession], request: SoapRequest) -> ReportSession | None:
-    return sessions.get(request.path.rpartition("/")[2])
+class _Sessions:
+    """The sessions that can receive reports, by name, below each of these addresses."""
+
+    def __init__(self, *bases: URL) -> None:
+        self._bases = frozenset(base.raw_path.rstrip("/") for base in bases)
+        self.by_name: dict[str, ReportSession] = {}
+
+    def at(self, path: str) -> ReportSession | None:
+        """The session whose path this is, exactly."""
+        base, _, name = path.rpartition("/")
+        return self.by_name.get(name) if base in self._bases else None

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from yarl import URL
 
 from instep import Phase, Position
 from instep.errors import SourceError, UnreachableError
@@ -110,3 +111,40 @@ async def test_the_comparison_sees_answers_and_reports() -> None:
     keys = [one[:2] for one in stated if isinstance(one, tuple)]
     assert keys == [("state/m1", 1), ("state/m1", 2)]
     assert any("went back" in one for one in stated if isinstance(one, str))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("listen", "notify_to", "served", "refused"),
+    [
+        ("127.0.0.1:0", "", ["/{name}", "/{name}?a=1", "/%{first:02x}{rest}"], ["/x/{name}"]),
+        (
+            "127.0.0.1:0/r",
+            "",
+            ["/r/{name}"],
+            ["/{name}", "/r//{name}", "/r/x/{name}", "/r%2F{name}"],
+        ),
+        ("127.0.0.1:0", "http://proxy/from/far", ["/{name}", "/from/far/{name}"], ["/far/{name}"]),
+    ],
+)
+async def test_a_subscription_has_exactly_its_paths(
+    listen: str, notify_to: str, served: list[str], refused: list[str]
+) -> None:
+    given = {"provider": "http://127.0.0.1:1", "listen": listen}
+    options = read_options(given | ({"notify_to": notify_to} if notify_to else {}), "source")
+    endpoint = NotificationEndpoint(options, None, "source")
+    session = ReportSession("mdib", frozenset(MdibPart), SequencedFeedSettings(reorder_window_s=0))
+    await endpoint.register(session)
+    name = session.feed.session
+    refused_at_once = envelope(metric_report("1"), "0")
+    paths = {"name": name, "first": ord(name[0]), "rest": name[1:]}
+    try:
+        async with aiohttp.ClientSession() as client:
+            for path in [*served, *refused, "//{name}", "/{name}/", "/{name}x", "/"]:
+                base = endpoint.address.split("/")[2]
+                at = URL(f"http://{base}{path.format(**paths)}", encoded=True)
+                for body in (refused_at_once, chunked(refused_at_once)):
+                    async with client.post(at, data=body) as response:
+                        assert (response.status == 404) == (path not in served), at
+    finally:
+        await endpoint.stop()
