@@ -67,6 +67,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """URL of an HTTP proxy, which may hold its password."""
     tls_hint: str = ""
     """The hint of an error when a certificate is not accepted."""
+    certificate_hint: str = ""
+    """The hint of an error when the server wants a client certificate."""
     body_hint: str = ""
     """The hint of an error when a response is too large."""
 
@@ -124,6 +126,7 @@ class GuardedClient:
         self._redirects = redirects
         self._addresses = addresses
         self._session: aiohttp.ClientSession | None = None
+        self._answered = False
         self._ended = False
 
     async def __aenter__(self) -> Self:
@@ -203,7 +206,12 @@ class GuardedClient:
                         method, body = "GET", {}
         except FOREIGN_ERRORS as error:
             raise source_error(
-                error, target, tls_hint=settings.tls_hint, body_hint=settings.body_hint
+                error,
+                target,
+                tls_hint=settings.tls_hint,
+                # A server that has answered takes our certificate: then the connection is lost.
+                certificate_hint="" if self._answered else settings.certificate_hint,
+                body_hint=settings.body_hint,
             ) from error
 
     def session(self) -> aiohttp.ClientSession:
@@ -259,6 +267,7 @@ class GuardedClient:
         async with self.session().request(
             method, url, headers=headers, allow_redirects=False, **body
         ) as response:
+            self._answered = True
             if on_head is not None:
                 on_head(response.headers)
             if response.status >= 300:

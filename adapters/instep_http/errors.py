@@ -28,6 +28,14 @@ header that cannot be sent (a name that IDNA refuses, a line end). OverflowError
 range.
 """
 
+_CERTIFICATE_ALERTS = frozenset(
+    {
+        *("access denied", "bad certificate", "certificate expired", "certificate required"),
+        *("certificate revoked", "certificate unknown", "unknown ca", "unsupported certificate"),
+    }
+)
+"""What a server says of the certificate that a client has presented, or has not."""
+_CLOSED = frozenset({errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE})
 _RETRY_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 _MAX_REASON_CHARS = 200
 
@@ -50,7 +58,12 @@ def retry_later(status: int) -> bool:
 
 
 def source_error(
-    error: BaseException, where: URL | str, *, tls_hint: str = "", body_hint: str = ""
+    error: BaseException,
+    where: URL | str,
+    *,
+    tls_hint: str = "",
+    certificate_hint: str = "",
+    body_hint: str = "",
 ) -> SourceError:
     """Translate an error of a library; the result never contains a secret. `maybe_received` in its
     data: the request may have reached the server.
@@ -59,10 +72,16 @@ def source_error(
         error: One of `FOREIGN_ERRORS`, or a `SourceError`, which is returned as it is.
         where: The URL of the request; its query, user and password are left out.
         tls_hint: The hint when a certificate is not accepted.
+        certificate_hint: The hint when the server wants a client certificate, or may want one: it
+            closed a TLS connection before any answer. Empty: that is a lost connection.
         body_hint: The hint when a response is too large.
     """
     place = shown(where)
-    return _other_scheme(error, place) or _translated(error, place, tls_hint, body_hint)
+    return (
+        _other_scheme(error, place)
+        or _other_certificate(error, place, certificate_hint)
+        or _translated(error, place, tls_hint, body_hint)
+    )
 
 
 def _translated(error: BaseException, place: str, tls_hint: str, body_hint: str) -> SourceError:
@@ -147,7 +166,55 @@ def _other_scheme(error: BaseException, place: str) -> SourceError | None:
             return None
 
 
+def _other_certificate(error: BaseException, place: str, hint: str) -> SourceError | None:
+    """The error where the server wants a client certificate, another one than ours, or may.
+
+    With TLS 1.3 it says so after the handshake: then what fails is the first reading, and where
+    the server does not wait for us to read its alert, the connection is just closed.
+    """
+    perhaps = f"if it wants a client certificate: {hint}" if hint else ""
+    alert = next(filter(None, map(_alert, (error, *_causes(error)))), "")
+    if alert in _CERTIFICATE_ALERTS:
+        text = f"the server wants a client certificate that it accepts (TLS alert: {alert})"
+        return TlsError(text, where=place, hint=hint)
+    if alert == "handshake failure" and hint:
+        text = f"the server refuses the TLS handshake (TLS alert: {alert})"
+        return TlsError(text, where=place, hint=perhaps)
+    if hint and place.startswith(("https://", "wss://")) and _closed_early(error):
+        return UnreachableError(
+            "the server closes the connection without an answer",
+            where=place,
+            hint=perhaps,
+            maybe_received=True,
+        )
+    return None
+
+
+def _causes(error: BaseException) -> tuple[object, ...]:
+    return getattr(error, "os_error", None), error.__cause__
+
+
+def _alert(error: object) -> str:
+    """What an alert of the peer is called (RFC 8446 6); empty where it is none. OpenSSL has it in
+    names such as TLSV1_ALERT_UNKNOWN_CA.
+    """
+    # The errors of aiohttp inherit from it, and have no reason of their own.
+    reason = getattr(error, "reason", None) if isinstance(error, ssl.SSLError) else None
+    return (reason or "").partition("_ALERT_")[2].replace("_", " ").lower()
+
+
+def _closed_early(error: BaseException) -> bool:
+    return isinstance(error, aiohttp.ServerDisconnectedError) or any(
+        isinstance(one, OSError) and (one.errno in _CLOSED or isinstance(one, ConnectionResetError))
+        for one in (error, *_causes(error))
+    )
+
+
 def _reason(error: BaseException) -> str:
     cause = getattr(error, "os_error", None) or error
-    text = getattr(cause, "verify_message", None) or getattr(cause, "strerror", None) or str(cause)
+    for name in ("verify_message", "strerror"):
+        if text := getattr(cause, name, None):
+            return str(text)[:_MAX_REASON_CHARS]
+    # Some errors of TLS have nothing but the name of their reason.
+    text = str(cause) or (getattr(cause, "reason", None) or "").replace("_", " ").lower()
     return str(text)[:_MAX_REASON_CHARS]

@@ -18,12 +18,22 @@ from instep_http import NO_REDIRECTS, ClientSettings, GuardedClient
 from instep_tapi.options import Options
 from instep_tapi.restconf.auth import Authenticator
 
-__all__ = ["TLS_HINT", "Response", "RestconfClient", "error_text", "new_client", "restconf_root"]
+__all__ = [
+    "CERTIFICATE_HINT",
+    "TLS_HINT",
+    "Response",
+    "RestconfClient",
+    "error_text",
+    "new_client",
+    "restconf_root",
+]
 
 TLS_HINT = (
     "give the issuer as tls.ca (--ca); a client certificate as tls.cert and tls.key;"
     ' tls.verify = "off" (--insecure) trusts whoever answers'
 )
+
+CERTIFICATE_HINT = "give one that the server accepts as tls.cert, and its key as tls.key"
 
 _YANG_JSON = "application/yang-data+json"
 _ACCEPT = f"{_YANG_JSON}, application/json;q=0.9"
@@ -47,6 +57,7 @@ def new_client(options: Options, tls: ssl.SSLContext) -> GuardedClient:
             cookies=True,
             proxy=options.proxy,
             tls_hint=TLS_HINT,
+            certificate_hint=CERTIFICATE_HINT,
             body_hint="max_body_bytes",
         ),
         tls,

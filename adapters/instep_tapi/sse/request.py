@@ -14,7 +14,7 @@ from instep.model.streams import Start
 from instep_http import FOREIGN_ERRORS, SAME_ORIGIN, shown, source_error
 from instep_tapi.endpoints.endpoint import Endpoint
 from instep_tapi.options import Options
-from instep_tapi.restconf.client import TLS_HINT
+from instep_tapi.restconf.client import CERTIFICATE_HINT, TLS_HINT
 from instep_tapi.websocket.close_codes import handshake_error
 from instep_tapi.websocket.handshake import start_url
 
@@ -42,7 +42,9 @@ async def request_events(
         try:
             response = await _get(endpoint, options, url, login, start)
         except (*FOREIGN_ERRORS, SourceError) as error:
-            raise source_error(error, url, tls_hint=TLS_HINT) from error
+            raise source_error(
+                error, url, tls_hint=TLS_HINT, certificate_hint=CERTIFICATE_HINT
+            ) from error
         status = response.status
         if status == HTTPStatus.OK and (other := _other_content(response)) == "":
             return response

@@ -21,7 +21,7 @@ from instep.model.streams import Start
 from instep_http import FOREIGN_ERRORS, SAME_ORIGIN, GuardedClient, shown, source_error
 from instep_tapi.options import Options
 from instep_tapi.restconf.auth import Authenticator
-from instep_tapi.restconf.client import TLS_HINT
+from instep_tapi.restconf.client import CERTIFICATE_HINT, TLS_HINT
 from instep_tapi.websocket.assembly import offered_extensions
 from instep_tapi.websocket.close_codes import handshake_error
 
@@ -92,7 +92,9 @@ async def connect(
             refusal = f"the proxy refuses: {error}"[:_MAX_REASON_CHARS]
             raise UnreachableError(refusal, where=where) from error
         except (*FOREIGN_ERRORS, SourceError) as error:
-            raise source_error(error, url, tls_hint=TLS_HINT) from error
+            raise source_error(
+                error, url, tls_hint=TLS_HINT, certificate_hint=CERTIFICATE_HINT
+            ) from error
 
 
 async def _upgrade(
@@ -129,7 +131,7 @@ async def _upgrade(
             socket_factory=partial(_connect_socket, options),
         )
     if transport.response is None:
-        raise ConnectionError("closed within the handshake")
+        raise ConnectionResetError("closed within the handshake")
     return transport
 
 
