@@ -136,9 +136,20 @@ class Server:
             self._process.send_signal(number)
             self._process.wait(_START_S)
 
-    def stop(self) -> None:
-        """Fast shutdown: running transactions are rolled back."""
-        self._signal(signal.SIGINT)
+    def stop(self, *, immediate: bool = False) -> None:
+        """Fast shutdown: running transactions are rolled back. `immediate`: without a checkpoint,
+        and the next start recovers from the log.
+        """
+        self._signal(signal.SIGQUIT if immediate else signal.SIGINT)
+
+    def demote(self) -> None:
+        """Stop, and start as a hot standby, which takes no writes until `promote`."""
+        self.stop()
+        (self._data / "standby.signal").touch()
+        self.start()
+
+    def promote(self) -> None:
+        self.execute("SELECT pg_promote()")
 
     def kill(self) -> None:
         """SIGKILL, without a checkpoint; clients are not informed, and the next start recovers from

@@ -1,4 +1,5 @@
 """The receiver that `tests.crash.messages` kills: `python -m tests.crash.message_receiver DB URL`.
+DB is a file of SQLite, or the URL of a database of PostgreSQL.
 
 Its handler writes to a table of the user's, in the transaction that marks the message delivered.
 """
@@ -11,6 +12,8 @@ import json
 import signal
 import sqlite3
 import sys
+
+import psycopg
 
 from instep import HandlerConnection, Message, Receiver
 from instep_didcomm import DidcommListener, read_options
@@ -25,13 +28,24 @@ async def handle(message: Message, connection: HandlerConnection) -> None:
     await connection.execute(_INSERT, json.loads(message.body)["body"])
 
 
-async def main(store: str, url: str) -> None:
+def make_table(store: str) -> str:
+    """Returns the URL of the store."""
+    columns = "sender INTEGER NOT NULL, number INTEGER NOT NULL"
+    if store.startswith("postgresql:"):
+        with psycopg.connect(store) as server:
+            server.execute(f"CREATE TABLE IF NOT EXISTS {TABLE} (place SERIAL, {columns})".encode())
+        return store
     with contextlib.closing(sqlite3.connect(store, timeout=30)) as raw, raw:
         raw.execute("PRAGMA journal_mode=WAL")
         raw.execute(
             f"CREATE TABLE IF NOT EXISTS {TABLE} (place INTEGER PRIMARY KEY AUTOINCREMENT,"
-            " sender INTEGER NOT NULL, number INTEGER NOT NULL)"
+            f" {columns})"
         )
+    return f"sqlite:///{store}"
+
+
+async def main(store: str, url: str) -> None:
+    store_url = make_table(store)
     options = {
         "listen": url,
         "protocols": [{"type": f"{PROTOCOL}/*", "sequenced": True}],
@@ -41,7 +55,7 @@ async def main(store: str, url: str) -> None:
     listener = DidcommListener(read_options(options, "crash"))
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    async with Receiver("crash", listener, SqlStore(f"sqlite:///{store}"), handler=handle) as it:
+    async with Receiver("crash", listener, SqlStore(store_url), handler=handle) as it:
         ended = asyncio.ensure_future(it.wait())
         await asyncio.wait(
             {ended, asyncio.ensure_future(stopped.wait())}, return_when=asyncio.FIRST_COMPLETED

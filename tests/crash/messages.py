@@ -71,9 +71,17 @@ class LinkFaults:
 class Receiver:
     """The receiving process; always at the same port, so that senders find it again."""
 
-    def __init__(self, folder: Path, program: list[str] = RECEIVER, path: str = "didcomm") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        program: list[str] = RECEIVER,
+        path: str = "didcomm",
+        *,
+        database: str = "",
+    ) -> None:
         self._program = program
         self.store = folder / "store.db"
+        self._database = database or str(self.store)
         self._errors = folder / "stderr"
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
@@ -83,11 +91,21 @@ class Receiver:
     def start(self) -> None:
         with self._errors.open("ab") as stderr:
             self._process = subprocess.Popen(
-                [*self._program, str(self.store), self.url],
+                [*self._program, self._database, self.url],
                 stderr=stderr,
                 cwd=REPOSITORY,
                 env=os.environ | {"PYTHONASYNCIODEBUG": ""},
             )
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    @property
+    def errors(self) -> str:
+        """The end of what it has written to its standard error."""
+        return self._errors.read_text()[-2000:]
 
     def stop(self, by: signal.Signals) -> int:
         assert self._process is not None
@@ -103,7 +121,7 @@ class Receiver:
             except OSError:
                 assert self._process is not None
                 if self._process.poll() is not None or time.monotonic() > deadline_s:
-                    raise RuntimeError(self._errors.read_text()[-2000:]) from None
+                    raise RuntimeError(self.errors) from None
                 await asyncio.sleep(0.02)
             else:
                 writer.close()
@@ -148,9 +166,9 @@ class Senders:
         self._report = report
         self._slots = asyncio.Semaphore(IN_FLIGHT)
 
-    async def send_all(self, senders: int, messages: int) -> None:
+    async def send_all(self, senders: int, messages: int, first: int = 0) -> None:
         async with asyncio.TaskGroup() as group:
-            for sender in range(senders):
+            for sender in range(first, first + senders):
                 group.create_task(self._thread(sender, messages))
 
     async def _thread(self, sender: int, messages: int) -> None:

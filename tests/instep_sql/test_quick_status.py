@@ -160,7 +160,7 @@ async def test_it_is_encrypted_as_the_readers_connection_is(
     monkeypatch.setattr(psycopg, "connect", connect)
     assert quick_status(url) is None
     options = SqlOptions(url=url)
-    reader = connect_arguments(options, read_only=True)
+    reader = connect_arguments(options)
     names = ("sslmode", "sslrootcert")
     theirs = {name: reader.get(name) or options.place.query.get(name) for name in names}
     assert {name: asked[0].get(name) for name in names} == theirs

@@ -23,6 +23,7 @@ _LOST: Final = frozenset(
     {"08", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "25006"}
 )
 """25006, read_only_sql_transaction: after a fail-over, another server of this name may take writes."""
+_READS: Final = 3
 _ENDS_SESSION: Final = frozenset({"FATAL", "PANIC"})
 _UNSTORABLE: Final = frozenset({"22021", "22P05", "54000"})
 """54000, program_limit_exceeded: a key that is too long for an index."""
@@ -138,8 +139,9 @@ def _is_broken(connection: Connection | None) -> bool:
     if not isinstance(raw, psycopg.Connection) or raw.closed:
         return True
     try:
-        # An end of the connection that has come in and was not read yet.
-        raw.pgconn.consume_input()
+        # An end of the connection may have come in unread, behind the server's last words.
+        for _ in range(_READS):
+            raw.pgconn.consume_input()
     except psycopg.Error:
         return True
     return raw.closed
