@@ -23,7 +23,7 @@ from instep_didcomm.http.server import MessageServer
 from instep_didcomm.identity.did_documents import DidDocuments
 from instep_didcomm.identity.keys import SecretKeys
 from instep_didcomm.options import Options, load_did_documents
-from instep_didcomm.problems import MessageRefusedError, http_status
+from instep_didcomm.problems import MessageRefusedError, http_status, refusal_text
 from instep_didcomm.sending.endpoints import EndpointResolver
 from instep_didcomm.sending.sender import Sender
 from instep_didcomm.wire.decoder import Incoming, MessageDecoder
@@ -280,7 +280,7 @@ class DidcommListener:
                 # A sequence that is over counts nothing more; what else is in the message stands.
                 if http_status(error.refusal) != 410:
                     return self._refuse(
-                        http_status(error.refusal), error.refusal, f"the sequence: {error.refusal}"
+                        http_status(error.refusal), error.refusal, refusal_text(error.refusal)
                     )
         self._note_sender(incoming.headers)
         await self._process_acks(incoming.headers, intake)
@@ -296,7 +296,7 @@ class DidcommListener:
                 "a sender that numbers anew begins a new thread",
             )
         refusal = receipt.refusal or Refusal.UNPROCESSABLE
-        return self._refuse(http_status(refusal), refusal, f"the sequence: {refusal!s}")
+        return self._refuse(http_status(refusal), refusal, refusal_text(refusal))
 
     def _unavailable(self, error: InstepError) -> Response:
         _log.debug("a message cannot be taken now: %s", error)

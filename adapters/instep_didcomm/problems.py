@@ -8,7 +8,7 @@ from typing import Any
 from instep.errors import InstepError
 from instep.sequencing.transitions import Refusal
 
-__all__ = ["MessageRefusedError", "Reason", "http_status"]
+__all__ = ["MessageRefusedError", "Reason", "http_status", "refusal_text"]
 
 
 class Reason(StrEnum):
@@ -66,7 +66,7 @@ class MessageRefusedError(InstepError):
 def http_status(refusal: Refusal) -> int:
     """The HTTP status for a refusal of the sequencer: 503 may be sent again, 410 need not."""
     match refusal:
-        case Refusal.FULL:
+        case Refusal.FULL | Refusal.UNAVAILABLE:
             return 503
         case (
             Refusal.UNPROCESSABLE
@@ -77,3 +77,10 @@ def http_status(refusal: Refusal) -> int:
             return 400
         case _:
             return 410
+
+
+def refusal_text(refusal: Refusal) -> str:
+    """What the sender is told beside the status."""
+    if refusal is Refusal.UNAVAILABLE:
+        return "the store is unavailable: send it again later"
+    return f"the sequence: {refusal!s}"

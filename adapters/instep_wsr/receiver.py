@@ -459,6 +459,8 @@ def _refused(
     request: Request, refusal: Refusal, also: Sequence[tuple[int, int, RmFaultCode]] = ()
 ) -> RmFaultError:
     code, reason = code_of_refusal(refusal), f"the group refuses it: {refusal!s}"
+    if refusal is Refusal.UNAVAILABLE:
+        reason = "the store is unavailable: send it again later"
     return RmFaultError(code, reason, request.group_id, request.number, also)
 
 

@@ -56,6 +56,7 @@ from instep_wsrm.wire.faults import (
     create_refused,
     invalid_acknowledgement,
     not_available,
+    not_now,
     refused,
     rm_required,
     terminated,
@@ -253,7 +254,7 @@ class Destination:
                 int((self._now() + expires_s) * _US),
             )
         except SequenceRefusedError as error:
-            raise create_refused(version, f"not now: {error.refusal!s}", ours=True) from None
+            raise create_refused(version, not_now(error.refusal), ours=True) from None
         self._sequences.add(identifier, attributes)
         accept = None
         if accepted:

@@ -218,9 +218,7 @@ def main() -> int:
     good = True
     for mode in chosen.mode or modes:
         report = asyncio.run(
-            rounds(
-                chosen.rounds, mode=mode, seed=chosen.seed, storm_per_s=chosen.storm, show=True
-            )
+            rounds(chosen.rounds, mode=mode, seed=chosen.seed, storm_per_s=chosen.storm, show=True)
         )
         print(f"{mode}, seed {chosen.seed}: {report}", flush=True)
         for line in report.faults[:20]:

@@ -16,6 +16,7 @@ __all__ = [
     "create_refused",
     "invalid_acknowledgement",
     "not_available",
+    "not_now",
     "refused",
     "rm_required",
     "rollover",
@@ -33,7 +34,7 @@ _ACKNOWLEDGED: Final = {
     "Final": (),
 }
 """What SequenceAcknowledgement consists of, with the attributes."""
-_NOT_NOW: Final = frozenset({Refusal.FULL, Refusal.TOO_FAR_AHEAD})
+_NOT_NOW: Final = frozenset({Refusal.FULL, Refusal.UNAVAILABLE, Refusal.TOO_FAR_AHEAD})
 
 
 def unknown_sequence(version: RmVersion, identifier: str) -> SoapFaultError:
@@ -95,10 +96,16 @@ def not_available(reason: str) -> SoapFaultError:
     return SoapFaultError(FaultCode.RECEIVER, reason, status=503, retry_after_s=_RETRY_AFTER_S)
 
 
+def not_now(refusal: Refusal) -> str:
+    """The reason of a refusal after which the same may be sent again."""
+    away = refusal is Refusal.UNAVAILABLE
+    return "the store is unavailable: send it again later" if away else f"not now: {refusal!s}"
+
+
 def refused(version: RmVersion, identifier: str, refusal: Refusal) -> SoapFaultError:
     """The fault for a message or a request that a sequence refuses."""
     if refusal in _NOT_NOW:
-        return not_available(f"not now: {refusal!s}")
+        return not_available(not_now(refusal))
     match refusal:
         case Refusal.UNKNOWN:
             return unknown_sequence(version, identifier)

@@ -61,6 +61,8 @@ class Refusal(StrEnum):
 
     FULL = "full"
     """No room behind the gap (503, 413, MessageProcessingFailure): may be sent again."""
+    UNAVAILABLE = "unavailable"
+    """The store cannot be reached, or commits nothing (503): may be sent again."""
     UNPROCESSABLE = "unprocessable"
     """We could not read or process it: other content may follow (MessageProcessingFailure)."""
     EXPIRED = "expired"

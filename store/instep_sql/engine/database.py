@@ -203,9 +203,7 @@ class Transaction:
         self,
         in_thread: Callable[[Callable[[], Any]], asyncio.Future[Any]],
         connected: Callable[[], Connection],
-        refused: Callable[
-            [Exception, Connection | None], tuple[SinkError, FailureKind] | None
-        ],
+        refused: Callable[[Exception, Connection | None], tuple[SinkError, FailureKind] | None],
         guard: Callable[[Connection], None],
     ) -> None:
         self._in_thread = in_thread

@@ -169,7 +169,7 @@ class MessageIntake:
 
     async def _receive(self, entries: list[Entry]) -> list[Receipt]:
         durable = not entries or await self._durable(PendingRequest(entries))
-        full = REFUSED[Refusal.FULL]
+        full = REFUSED[self._no_room]
         return [(durable and entry.receipt) or full for entry in entries]
 
     def submit(
@@ -179,7 +179,7 @@ class MessageIntake:
         settings: SequencerSettings | None = None,
     ) -> None:
         if not self._submit(PendingMessage(Entry.of(message, settings), answer)):
-            answer(REFUSED[Refusal.FULL])
+            answer(REFUSED[self._no_room])
 
     async def open(
         self,
@@ -202,7 +202,7 @@ class MessageIntake:
         answer: Callable[[EnvelopeReceipt | InstepError], None],
     ) -> None:
         if not self._submit(PendingEnvelope(Envelope.of(scope, events), answer)):
-            answer(not_keeping_up())
+            answer(not_keeping_up(self._no_room))
 
     async def count(self, scope: str, number: int) -> None:
         await self._request(Envelope(scope, events=[Fill([(number, number)])], opens=True))
@@ -515,7 +515,7 @@ class MessageIntake:
 
     async def _request(self, envelope: Envelope) -> None:
         if not await self._durable(PendingRequest(envelope.entries, envelope)):
-            raise not_keeping_up()
+            raise not_keeping_up(self._no_room)
         if envelope.error is not None:
             raise envelope.error
 
@@ -528,12 +528,17 @@ class MessageIntake:
         messages = len(request.entries)
         if self._committer.submit(request, messages or 1, request.size_bytes):
             return True
-        self._refused[Refusal.FULL.value] += messages
+        self._refused[self._no_room.value] += messages
         return False
 
     def _refuse_late(self, request: PendingRequest) -> None:
-        self._refused[Refusal.FULL.value] += len(request.entries)
-        request.answer(Refusal.FULL)
+        self._refused[self._no_room.value] += len(request.entries)
+        request.answer(self._no_room)
+
+    @property
+    def _no_room(self) -> Refusal:
+        """Why what waits is not taken now (S8)."""
+        return Refusal.UNAVAILABLE if self.last_error else Refusal.FULL
 
     def _now_us(self) -> int:
         """The time in microseconds since 1970; it never goes back."""

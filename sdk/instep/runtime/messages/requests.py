@@ -69,7 +69,8 @@ class Envelope(msgspec.Struct):
 
 class PendingRequest(PendingCommit[Refusal | None]):
     """Messages or an envelope that one caller waits for. The answer is None once they are durable,
-    and FULL where there was no room or the commit took too long (S3, S8).
+    and FULL where there was no room or the commit took too long (S3, S8): UNAVAILABLE where the
+    store is why.
     """
 
     __slots__ = ("entries", "envelope", "size_bytes")
@@ -125,14 +126,16 @@ class PendingEnvelope(PendingRequest):
         if isinstance(result, Exception):
             self._answer_sender(result if isinstance(result, InstepError) else intake_ended())
         elif result is not None:
-            self._answer_sender(not_keeping_up())
+            self._answer_sender(not_keeping_up(result))
         else:
             self._answer_sender(envelope.error or envelope.receipt())
 
 
-def not_keeping_up() -> SequenceRefusedError:
+def not_keeping_up(refusal: Refusal) -> SequenceRefusedError:
     """The error for callers that there is no room for, or whose commit takes too long (S8)."""
-    return SequenceRefusedError(Refusal.FULL, "the store is not keeping up")
+    away = refusal is Refusal.UNAVAILABLE
+    text = "the store is unavailable" if away else "the store is not keeping up"
+    return SequenceRefusedError(refusal, text)
 
 
 def intake_ended() -> SinkError:

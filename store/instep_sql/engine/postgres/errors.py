@@ -19,9 +19,7 @@ __all__ = ["failure_kind", "sqlstate_of", "translate"]
 
 # By SQLSTATE or its class (the first two characters).
 _RERUN: Final = frozenset({"40001", "40P01"})
-_LOST: Final = frozenset(
-    {"08", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "25006"}
-)
+_LOST: Final = frozenset({"08", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "25006"})
 """25006, read_only_sql_transaction: after a fail-over, another server of this name may take writes."""
 _READS: Final = 3
 _ENDS_SESSION: Final = frozenset({"FATAL", "PANIC"})

@@ -211,6 +211,26 @@ async def test_a_group_is_done_again_while_the_store_is_away(durable_despite: bo
         assert at.intake.last_error == ""
 
 
+async def test_while_the_store_is_away_a_refusal_says_so() -> None:
+    away = [StoreUnavailableError("away")] * 1_000
+    async with receiving(answer_within_s=0.05, queue_messages=3) as at:
+        at.store.errors = away
+        at.submit(1)
+        waiting = asyncio.create_task(at.intake.receive(message(2)))
+        await at.until(1)
+        assert at.told == ["unavailable"]
+        assert outcomes([await waiting]) == ["unavailable"]
+        enveloped = later()
+        at.intake.submit_envelope(SCOPE, [message(3)], enveloped.set_result)
+        assert refusal_of(await enveloped) is Refusal.UNAVAILABLE
+        with pytest.raises(SequenceRefusedError, match="the store is unavailable"):
+            await at.intake.count(SCOPE, 9)
+        assert set(at.intake.refusals) == {"unavailable"}
+        at.store.errors = []
+        await at.intake.receive(message(4))
+        assert at.intake.last_error == ""
+
+
 async def test_an_error_that_is_fatal_reaches_all_who_wait() -> None:
     async with receiving() as at:
         at.store.go.clear()
