@@ -29,7 +29,7 @@ from instep_didcomm.sending.sender import Sender
 from instep_didcomm.wire.decoder import Incoming, MessageDecoder
 from instep_didcomm.wire.headers import Headers
 from instep_didcomm.wire.pack import EnvelopePacker, Packing
-from instep_didcomm.wire.protocols import Protocols, sequence_scope
+from instep_didcomm.wire.protocols import Protocols, peer_of, sender_of, sequence_scope
 from instep_didcomm.wire.received_orders import GapDetector, ReceivedOrdersError, detect
 from instep_didcomm.wire.unpack import EnvelopeUnpacker
 from instep_http import Response, problem
@@ -121,8 +121,8 @@ class DidcommListener:
         return self._options.sequence
 
     def peer_of(self, scope: str) -> str:
-        """The sender's DID: see `sequence_scope` and `message_scope`."""
-        return scope.rpartition(" ")[2]
+        """The sender's DID; the name in the certificate where no key proves the sender."""
+        return peer_of(scope)
 
     async def serve(self, intake: Intake) -> None:
         options, environment = self._options, self._environment
@@ -159,7 +159,7 @@ class DidcommListener:
                 await self._finish_tasks()
 
     async def carry_out(self, scope: str, effect: SequenceEffect) -> None:
-        thid, _, peer = scope.partition(" ")
+        thid, peer = scope.partition(" ")[0], sender_of(scope)
         if not isinstance(effect, (AskResend, ReportFault, SequenceFailed)):
             return
         sender = self._sender
@@ -204,14 +204,14 @@ class DidcommListener:
         return self._sender_ready
 
     def _on_message(
-        self, raw: bytes, content_type: str, respond: Callable[[Response], None]
+        self, raw: bytes, content_type: str, certificate: str, respond: Callable[[Response], None]
     ) -> None:
         """Receive a message: a small plain one without a task, any other in a task of its own."""
         assert self._intake is not None
         incoming = None
         if len(raw) <= self._offload.small_bytes:
             try:
-                incoming = self._decoder.decode_plain(raw, content_type)
+                incoming = self._decoder.decode_plain(raw, content_type, certificate)
             except MessageRefusedError as error:
                 respond(self._unread(error))
                 return
@@ -221,7 +221,7 @@ class DidcommListener:
             or incoming.counts_in
             or incoming.headers.received_orders
         ):
-            task = asyncio.ensure_future(self._process(raw, content_type, respond))
+            task = asyncio.ensure_future(self._process(raw, content_type, certificate, respond))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return
@@ -245,11 +245,11 @@ class DidcommListener:
             respond(_ACCEPTED)
 
     async def _process(
-        self, raw: bytes, content_type: str, respond: Callable[[Response], None]
+        self, raw: bytes, content_type: str, certificate: str, respond: Callable[[Response], None]
     ) -> None:
         try:
             incoming = await self._offload.run(
-                len(raw), self._decoder.decode_now, raw, content_type
+                len(raw), self._decoder.decode_now, raw, content_type, certificate
             )
             response = await self._commit(incoming)
         except MessageRefusedError as error:
@@ -361,14 +361,15 @@ class DidcommListener:
 
     async def _received_orders(self, thid: str, parties: Sequence[str]) -> list[GapDetector]:
         assert self._intake is not None
+        named = [sequence_scope(thid, party) for party in parties]
         known = await self._intake.scopes(sequence_scope(thid, ""), _MOST_PARTIES)
-        detectors = []
-        for party in dict.fromkeys([*parties, *map(self.peer_of, known)]):
-            scope = sequence_scope(thid, party)
-            claims = await self._intake.claims(scope)
+        detectors: dict[str, GapDetector] = {}
+        for scope in dict.fromkeys([*named, *known]):
+            party = sender_of(scope)
+            claims = await self._intake.claims(scope) if party not in detectors else None
             if claims is not None and claims.highest is not None:
-                detectors.append(detect(party, claims))
-        return detectors
+                detectors[party] = detect(party, claims)
+        return list(detectors.values())
 
 
 def _no_did_error() -> SourceError:

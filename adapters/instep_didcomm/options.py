@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from yarl import URL
 
 from instep.config.options import read_table
 from instep.errors import ConfigurationError
@@ -21,7 +20,6 @@ from instep_http import (
     ListenOptions,
     check_files,
     check_url,
-    is_loopback,
     read_listen_table,
 )
 
@@ -68,9 +66,6 @@ class Options(ListenOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Which protocols use `sender_order`; the first that fits counts, others are not sequenced."""
     require_authenticated: bool | None = None
     """Whether a `from` that no key proves is refused. None: it is if there are secret keys."""
-    allow_unauthenticated: bool = False
-    """Whether `listen` may be beyond loopback although no `from` needs to be proven: anybody who
-    reaches it can then write in anybody's name."""
     max_age_s: Annotated[float, msgspec.Meta(gt=0.0, le=1e9)] | None = None
     """Refuse an unsequenced message whose `created_time` is longer ago, or missing. Its copies are
     known by its id, and the ids of the last million are remembered: without this bound, or an
@@ -136,7 +131,9 @@ def load_did_documents(options: Options, where: str) -> list[dict[str, Any]]:
 
 
 def _check(options: Options, where: str) -> None:
-    options.check_listen(where)
+    keys = bool(options.secrets_file or options.secrets_env)
+    proven = keys if options.require_authenticated is None else options.require_authenticated
+    options.check_listen(where, proven=proven, keys_hint="give secrets_file")
     _check_identity(options, where)
     _check_sequence(options, where)
     for place, protocol in enumerate(options.protocols):
@@ -154,15 +151,6 @@ def _check_identity(options: Options, where: str) -> None:
     for place, peer in enumerate(options.peers):
         _check_did(peer.did, f"{where}.peers[{place}].did")
         check_url(peer.endpoint, ("http", "https"), f"{where}.peers[{place}].endpoint")
-    keys = bool(options.secrets_file or options.secrets_env)
-    proven = keys if options.require_authenticated is None else options.require_authenticated
-    host = URL(options.listen).host or ""
-    if not (proven or options.allow_unauthenticated or is_loopback(host)):
-        raise ConfigurationError(
-            f"{host} is not loopback, and anybody could write there in anybody's name",
-            where=f"{where}.listen",
-            hint="give secrets_file, or allow it by name: allow_unauthenticated = true",
-        )
     if options.packing in (Packing.AUTHCRYPT, Packing.SIGNED) and not (
         options.secrets_file or options.secrets_env
     ):

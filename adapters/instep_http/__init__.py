@@ -9,7 +9,12 @@ if TYPE_CHECKING:
     from instep_http.client import Answer, ClientSettings, GuardedClient, post_with_retries
     from instep_http.connection_limits import is_loopback
     from instep_http.errors import FOREIGN_ERRORS, retry_later, source_error
-    from instep_http.listen_options import ListenOptions, ListenTls, read_listen_table
+    from instep_http.listen_options import (
+        ListenOptions,
+        ListenTls,
+        check_authenticated,
+        read_listen_table,
+    )
     from instep_http.redirects import (
         NO_REDIRECTS,
         SAME_ORIGIN,
@@ -55,6 +60,7 @@ __all__ = [
     "TlsOptions",
     "WebSocketHandler",
     "Webhook",
+    "check_authenticated",
     "check_files",
     "check_url",
     "client_context",
@@ -92,6 +98,7 @@ __getattr__, __dir__ = lazy_exports(
         "instep_http.listen_options": (
             "ListenOptions",
             "ListenTls",
+            "check_authenticated",
             "read_listen_table",
         ),
         "instep_http.redirects": (

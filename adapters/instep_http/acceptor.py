@@ -16,8 +16,10 @@ import struct
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from functools import partial
+from typing import Final, cast
 
+from instep_http.client_certificates import HandshakeContext
 from instep_http.connection_limits import TOO_MANY, ConnectionLimits
 
 __all__ = ["Acceptor", "Slot"]
@@ -40,6 +42,10 @@ class Slot:
         self._limits = limits
         self.address = address
         """The IP address of the peer."""
+        self.identity = ""
+        """The name in the certificate of the client; empty where none is asked for. Known before
+        the first byte is read.
+        """
         self._taken = True
 
     def release(self) -> None:
@@ -178,12 +184,18 @@ class Acceptor:
     async def _start(self, connection: socket.socket, slot: Slot) -> None:
         """Perform the TLS handshake, if any; then the protocol owns the connection and the slot."""
         timeouts = (self._handshake_timeout_s, self._close_timeout_s) if self._tls else (None, None)
+        context = None
+        if self._tls is not None:
+            context = cast(
+                ssl.SSLContext,
+                HandshakeContext(self._tls, connection, partial(setattr, slot, "identity")),
+            )
         connected = False
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: self._factory(slot),
                 connection,
-                ssl=self._tls,
+                ssl=context,
                 ssl_handshake_timeout=timeouts[0],
                 ssl_shutdown_timeout=timeouts[1],
             )

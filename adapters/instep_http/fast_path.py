@@ -51,6 +51,8 @@ class PostRequest(msgspec.Struct, frozen=True):
     """As the head states it; empty: it does not."""
     peer: str
     """The IP address of the sender, which may be a proxy."""
+    identity: str = ""
+    """See `Request.identity`."""
 
 
 PostHandler = Callable[[PostRequest, Callable[[Response], None]], None]
@@ -212,7 +214,9 @@ class FastPostConnection(asyncio.Protocol):
         if needed < len(data):
             self._buffer += data[needed:]
         self.busy = True
-        post = PostRequest(data[end:needed], head.path, head.content_type, self.slot.address)
+        slot = self.slot
+        body = data[end:needed]
+        post = PostRequest(body, head.path, head.content_type, slot.address, slot.identity)
         self._post(post, self._answer)
 
     def _answer(self, answer: Response) -> None:

@@ -7,15 +7,17 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
+from yarl import URL
 
 from instep.config.options import read_table
 from instep.errors import ConfigurationError
 from instep.model.limits import Count, Seconds
+from instep_http.connection_limits import is_loopback
 from instep_http.server import ServerLimits
 from instep_http.tls import TlsOptions, client_context, server_context
 from instep_http.urls import read_listen
 
-__all__ = ["ListenOptions", "ListenTls", "read_listen_table"]
+__all__ = ["ListenOptions", "ListenTls", "check_authenticated", "read_listen_table"]
 
 _MIB = 1024 * 1024
 
@@ -27,8 +29,13 @@ class ListenTls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Our certificate (PEM), for a `listen` of https …"""
     key: str | None = None
     """… and its key."""
+    client_ca: str | None = None
+    """The certificate authorities (PEM) that must have signed the certificate of whoever sends to
+    us: its name is the sender. None: no certificate is asked for.
+    """
     ca: str | None = None
-    """The certificate authorities (PEM) of the peers' certificates; None: those of the system."""
+    """The certificate authorities (PEM) of the servers that we send to; None: those of the
+    system."""
 
 
 class ListenOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,6 +69,9 @@ class ListenOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Longest wait for the response to what we send to a peer."""
     tls: ListenTls = ListenTls()
     """Certificates of the server and of the client."""
+    allow_unauthenticated: bool = False
+    """Whether `listen` may be beyond loopback although nobody who sends there has to prove who it
+    is: anybody who reaches it can then write in anybody's name."""
 
     def limits(self) -> ServerLimits:
         """The bounds of the server."""
@@ -74,21 +84,70 @@ class ListenOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             max_connections_per_address=self.max_connections_per_address,
         )
 
-    def check_listen(self, where: str) -> None:
-        """Raise `ConfigurationError` for an address that no server can listen on as configured."""
+    def check_listen(self, where: str, *, proven: bool = False, keys_hint: str = "") -> None:
+        """Raise `ConfigurationError` for an address that no server can listen on as configured, or
+        at which nobody has to prove who it is: see `check_authenticated`.
+
+        Args:
+            where: The place of the options in the configuration, for errors.
+            proven: Whether messages themselves prove their sender.
+            keys_hint: The option that makes them.
+        """
         url = read_listen(self.listen, f"{where}.listen")
         if url.scheme == "https" and not self.tls.cert:
             raise ConfigurationError("https without a certificate", where=f"{where}.tls.cert")
+        if self.tls.client_ca and url.scheme != "https":
+            raise ConfigurationError(
+                "a client shows its certificate over https only",
+                where=f"{where}.tls.client_ca",
+                hint="listen on https://…",
+            )
+        check_authenticated(
+            url,
+            f"{where}.listen",
+            proven=proven or bool(self.tls.client_ca),
+            allowed=self.allow_unauthenticated,
+            keys_hint=keys_hint,
+        )
 
     def server_tls(self, where: str) -> ssl.SSLContext | None:
         """The TLS context of our server; None for http. Raises `ConfigurationError`."""
         if not self.listen.startswith("https:"):
             return None
-        return server_context(self.tls.cert or "", self.tls.key, f"{where}.tls")
+        return server_context(
+            self.tls.cert or "", self.tls.key, f"{where}.tls", client_ca=self.tls.client_ca
+        )
 
     def client_tls(self, where: str) -> ssl.SSLContext:
         """The TLS context for sending to peers. Raises `ConfigurationError`."""
         return client_context(TlsOptions(ca=self.tls.ca), f"{where}.tls")
+
+
+def check_authenticated(
+    listen: URL, where: str, *, proven: bool, allowed: bool, keys_hint: str = ""
+) -> None:
+    """Check that whoever reaches the address has to prove who it is, unless it is on loopback or
+    that is allowed by name. Nothing is looked up: a host name other than ``localhost`` counts as
+    beyond loopback, whatever it means today.
+
+    Raises `ConfigurationError`.
+
+    Args:
+        listen: The address.
+        where: Its place in the configuration, for errors.
+        proven: Whether a certificate or a key proves who sends.
+        allowed: Whether `allow_unauthenticated` is set.
+        keys_hint: What else would prove it, for the hint.
+    """
+    host = listen.host or ""
+    if proven or allowed or is_loopback(host):
+        return
+    keys = f"{keys_hint}, or " if keys_hint else ""
+    raise ConfigurationError(
+        f"{host} is not loopback, and anybody who reaches it could write there in anybody's name",
+        where=where,
+        hint=f"{keys}https with tls.client_ca, or allow it by name: allow_unauthenticated = true",
+    )
 
 
 def read_listen_table(table: Mapping[str, Any], where: str, *, example: str) -> dict[str, Any]:

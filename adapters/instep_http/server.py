@@ -101,6 +101,10 @@ class Request(msgspec.Struct, frozen=True):
     """The IP address of the sender, which may be a proxy."""
     secure: bool
     """Whether it came by TLS."""
+    identity: str = ""
+    """The name in the certificate of the sender (`instep_http.client_certificates`); empty where
+    none is asked for.
+    """
 
 
 class Response(msgspec.Struct, frozen=True, gc=False):
@@ -415,9 +419,7 @@ class BoundedServer:
             return self._refusal(request, 503, "stopping", "the server stops", close=True)
         connection.replaceable = False
         try:
-            answer = await self._handler(
-                _request(request, target.path, body, connection.slot.address)
-            )
+            answer = await self._handler(_request(request, target.path, body, connection.slot))
         except Busy:
             return self._busy(request)
         except Exception:  # noqa: BLE001 - the peer gets a response
@@ -536,7 +538,7 @@ class BoundedServer:
         self._sockets.add(socket)
         messages = MessageSocket(socket, partial(self.accepted, connection))
         try:
-            await self._websocket(_request(request, path, b"", connection.slot.address), messages)
+            await self._websocket(_request(request, path, b"", connection.slot), messages)
         except Exception:  # noqa: BLE001 - the peer learns that it ended, and why
             _log.exception("the handler of a WebSocket failed")
             await socket.close(code=WSCloseCode.INTERNAL_ERROR)
@@ -741,8 +743,9 @@ class _Response(web.Response):
             self.force_close()
 
 
-def _request(request: web.BaseRequest, path: str, body: bytes, peer: str) -> Request:
-    return Request(request.method, path, request.headers, body, peer, request.scheme == "https")
+def _request(request: web.BaseRequest, path: str, body: bytes, slot: Slot) -> Request:
+    secure = request.scheme == "https"
+    return Request(request.method, path, request.headers, body, slot.address, secure, slot.identity)
 
 
 def _expectations(request: web.BaseRequest) -> set[str]:

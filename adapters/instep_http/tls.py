@@ -41,7 +41,7 @@ class TlsOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TlsFiles(Protocol):
-    """A table of options that names TLS files."""
+    """A table of options that names TLS files. It may name a `client_ca` besides."""
 
     @property
     def ca(self) -> str | None:
@@ -63,7 +63,8 @@ def check_files(tls: TlsFiles, where: str) -> None:
     """
     if tls.key and not tls.cert:
         raise ConfigurationError("a key without cert", where=f"{where}.key")
-    for name, path in (("ca", tls.ca), ("cert", tls.cert), ("key", tls.key)):
+    for name in ("ca", "client_ca", "cert", "key"):
+        path = getattr(tls, name, None)
         if path is not None and not Path(path).is_file():
             raise ConfigurationError(f"no such file: {path}", where=f"{where}.{name}")
     if tls.key is not None:

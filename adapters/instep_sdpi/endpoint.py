@@ -87,7 +87,7 @@ class NotificationEndpoint:
             await self._endpoint.stop()
 
     async def _receive(self, request: SoapRequest) -> None:
-        session = self._sessions.at(request.path)
+        session = self._sessions.at(request)
         if session is None:
             raise SoapFaultError(FaultCode.SENDER, "no subscription has this address", status=404)
         await session.receive(request)
@@ -110,7 +110,7 @@ class _Reports:
         return read_numbered_report(envelope)
 
     def submit(self, request: SoapRequest, headers: NumberedReport, answer: SoapAnswer) -> bool:
-        session = self._sessions.at(request.path)
+        session = self._sessions.at(request)
         if session is None:
             return False
         session.submit(headers, request, answer)
@@ -124,7 +124,10 @@ class _Sessions:
         self._bases = frozenset(base.raw_path.rstrip("/") for base in bases)
         self.by_name: dict[str, ReportSession] = {}
 
-    def at(self, path: str) -> ReportSession | None:
-        """The session whose path this is, exactly."""
-        base, _, name = path.rpartition("/")
-        return self.by_name.get(name) if base in self._bases else None
+    def at(self, request: SoapRequest) -> ReportSession | None:
+        """The session whose path this is, exactly; None where another sender than its provider
+        uses it.
+        """
+        base, _, name = request.path.rpartition("/")
+        session = self.by_name.get(name) if base in self._bases else None
+        return session if session is not None and session.admits(request.identity) else None

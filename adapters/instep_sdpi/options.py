@@ -15,6 +15,7 @@ from instep.model.limits import Count, Seconds
 from instep.runtime.streams.sequenced_feed import SequencedFeedSettings
 from instep_http import (
     TlsOptions,
+    check_authenticated,
     check_files,
     check_url,
     client_context,
@@ -23,7 +24,7 @@ from instep_http import (
 )
 from instep_sdpi.wire.names import REPORTS, MdibPart, ReportKind, report_kind
 
-__all__ = ["Options", "SubscriptionOptions", "client_tls", "read_options", "server_tls"]
+__all__ = ["Options", "SdpiTls", "SubscriptionOptions", "client_tls", "read_options", "server_tls"]
 
 MIB: Final = 1024 * 1024
 _DEFAULT_NAME: Final = "mdib"
@@ -45,6 +46,15 @@ _FEED: Final = SequencedFeedSettings(
 Some lock their MDIB meanwhile, so that GetMdib would wait for our answer, and our answer for
 GetMdib.
 """
+
+
+class SdpiTls(TlsOptions, frozen=True, forbid_unknown_fields=True):
+    """Certificates of the server of the reports, and of the client of the provider."""
+
+    client_ca: str | None = None
+    """The authorities (PEM) that must have signed the certificate with which the provider reports;
+    None: those of `ca`.
+    """
 
 
 class SubscriptionOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,7 +114,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Largest report."""
     max_report_elements: Count = 100_000
     """Most XML elements of a report."""
-    tls: TlsOptions = TlsOptions()
+    allow_unauthenticated: bool = False
+    """Whether `listen` may be http beyond loopback, where no provider shows a certificate: whoever
+    reads the address of a subscription can then report in its place."""
+    tls: SdpiTls = SdpiTls()
     """Our certificate, for the provider and as the server of the reports, and who has signed that
     of the provider: with `listen` of https, only a provider with such a certificate may report.
     """
@@ -121,7 +134,7 @@ def read_options(options: Mapping[str, Any], where: str) -> Options:
     """Check and read the table of a source, without connecting. Raises `ConfigurationError`."""
     table = dict(options)
     if "tls" in table:
-        table["tls"] = read_table(TlsOptions, table["tls"], f"{where}.tls")
+        table["tls"] = read_table(SdpiTls, table["tls"], f"{where}.tls")
     given = table.get("feed", {})
     if isinstance(given, Mapping):
         defaults = msgspec.to_builtins(_FEED)
@@ -143,7 +156,9 @@ def server_tls(options: Options, where: str) -> ssl.SSLContext | None:
     if read_listen(options.listen, f"{where}.listen").scheme != "https":
         return None
     tls = options.tls
-    return server_context(tls.cert or "", tls.key, f"{where}.tls", client_ca=tls.ca)
+    return server_context(
+        tls.cert or "", tls.key, f"{where}.tls", client_ca=tls.client_ca or tls.ca
+    )
 
 
 def client_tls(options: Options, where: str) -> ssl.SSLContext:
@@ -168,6 +183,12 @@ def _check(options: Options, where: str) -> None:
             where=f"{where}.tls",
             hint="cert, key and ca",
         )
+    check_authenticated(
+        listen,
+        f"{where}.listen",
+        proven=listen.scheme == "https",
+        allowed=options.allow_unauthenticated,
+    )
     check_files(options.tls, f"{where}.tls")
     if options.actions and options.subscriptions:
         raise ConfigurationError(

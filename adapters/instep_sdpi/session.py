@@ -139,9 +139,18 @@ class ReportSession:
         report, which waits for the baseline.
         """
         self._ids: OrderedDict[str, int] = OrderedDict()
+        self._reporter = ""
+        """The name in the certificate of the provider; empty before its first report, and where no
+        certificate is asked for.
+        """
 
     def __repr__(self) -> str:
         return f"<ReportSession {self.stream} {self.feed!r}>"
+
+    def admits(self, identity: str) -> bool:
+        """Whether a sender with this name in its certificate may report: the first one alone."""
+        self._reporter = self._reporter or identity
+        return identity == self._reporter
 
     async def receive(self, request: SoapRequest) -> None:
         """Handle an envelope that came to the address of the subscription. When this returns, it

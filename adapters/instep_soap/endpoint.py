@@ -11,7 +11,7 @@ import asyncio
 import logging
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -67,6 +67,8 @@ class SoapRequest(msgspec.Struct, frozen=True, gc=False):
     """The path that it was sent to."""
     raw: bytes
     """The envelope as it came."""
+    identity: str = ""
+    """The name in the certificate of the sender; empty where none is asked for."""
 
 
 SoapHandler = Callable[[SoapRequest], Awaitable[bytes | None]]
@@ -171,6 +173,11 @@ class SoapEndpoint:
         """The URL with the actual port; empty while it does not listen."""
         return self._server.address
 
+    @property
+    def server_refused(self) -> Mapping[str, int]:
+        """Connections and requests that the server refused, by reason."""
+        return self._server.refused
+
     async def start(self) -> None:
         """Begin to listen. Raises `SourceError` if that is not possible."""
         await self._server.start()
@@ -220,7 +227,7 @@ class SoapEndpoint:
         if found is None:
             return False
         reading, envelope = found
-        request = SoapRequest(envelope, reading.addressing, post.peer, post.path, post.body)
+        request = _request(post, envelope, reading.addressing)
         return self._submit(post, request, reading.headers, respond)
 
     def _submitted(self, post: PostRequest, received: SoapRequest, respond: Respond) -> bool:
@@ -269,7 +276,8 @@ class SoapEndpoint:
 
     async def _answer(self, request: Request) -> Response:
         stated = request.headers.get("Content-Type", "")
-        received = self._read(PostRequest(request.body, request.path, stated, request.peer))
+        post = PostRequest(request.body, request.path, stated, request.peer, request.identity)
+        received = self._read(post)
         return received if isinstance(received, Response) else await self._handle(received)
 
     def _read(self, post: PostRequest) -> SoapRequest | Response:
@@ -284,7 +292,7 @@ class SoapEndpoint:
         except Exception:  # noqa: BLE001 - the peer gets a fault
             fault = _failed()
         else:
-            return SoapRequest(envelope, addressing, post.peer, post.path, post.body)
+            return _request(post, envelope, addressing)
         return self._fault(fault, version or _version_of(post.content_type), Addressing())
 
     async def _handle(self, received: SoapRequest) -> Response:
@@ -343,6 +351,10 @@ class _Answer(msgspec.Struct, gc=False):
 
     def decline(self) -> None:
         self.endpoint.respond_by_handler(self.post, self.respond)
+
+
+def _request(post: PostRequest, envelope: Envelope, addressing: Addressing) -> SoapRequest:
+    return SoapRequest(envelope, addressing, post.peer, post.path, post.body, post.identity)
 
 
 def _failed() -> SoapFaultError:

@@ -59,13 +59,21 @@ class GroupAttributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     reply_to: str = ""
     """Where faults are sent by themselves; empty: they wait for the next request or poll."""
     soap: str = SOAP11.namespace
+    certificate: str = ""
+    """The name in the certificate of who opened it, and alone may use it; empty: none was asked
+    for, and whoever knows the groupId may.
+    """
 
     @property
     def soap_version(self) -> SoapVersion:
         return ANY_SOAP[self.soap]
 
+    def admits(self, identity: str) -> bool:
+        """Whether a sender with this name in its certificate may use the group."""
+        return self.certificate in ("", identity)
 
-def attributes_of(request: Request, soap: SoapVersion) -> GroupAttributes:
+
+def attributes_of(request: Request, soap: SoapVersion, identity: str = "") -> GroupAttributes:
     """What a message states about its group."""
     return GroupAttributes(
         sequenced=request.number is not None,
@@ -74,6 +82,7 @@ def attributes_of(request: Request, soap: SoapVersion) -> GroupAttributes:
         group_max_idle_s=request.group_max_idle_s,
         reply_to=request.reply_to,
         soap=soap.namespace,
+        certificate=identity,
     )
 
 
@@ -121,10 +130,12 @@ def check_combination(request: Request) -> None:
         )
 
 
-def check_same_group(request: Request, known: GroupAttributes) -> None:
-    """Check that a message states the same about its group as the first one. Raises
-    `RmFaultError`.
+def check_same_group(request: Request, known: GroupAttributes, identity: str = "") -> None:
+    """Check that a message is of the sender of its group, by the name in the certificate, and
+    states the same about the group as the first one. Raises `RmFaultError`.
     """
+    if not known.admits(identity):
+        raise _fault(request, RmFaultCode.INVALID_MESSAGE_ID, "the group is of another sender")
     if (request.number is not None) != known.sequenced:
         raise _fault(
             request,

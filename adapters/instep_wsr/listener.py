@@ -40,6 +40,7 @@ class WsrListener(SoapListener[Options]):
         groups = self._groups = KnownGroups(intake, self._options)
         receiver = ReceivingRmp(intake, groups, self._options, callbacks, now=self._environment.now)
         endpoint = self._new_endpoint(receiver.answer, receiver, addressed=False)
+        intake.show_refusals(endpoint.server_refused)
         try:
             await endpoint.start()
             await asyncio.Event().wait()

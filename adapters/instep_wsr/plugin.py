@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from instep.config.shown import shown_table
 from instep.model.records import RecordChunk, Unreadable
 from instep.model.streams import StreamInfo
 from instep_wsr.deviations import DEVIATIONS
@@ -23,6 +24,9 @@ class _Plugin:
 
     def build(self, options: Mapping[str, Any], where: str) -> WsrListener:
         return WsrListener(read_options(options, where), where)
+
+    def shown(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        return shown_table(Options, table)
 
     def decode(self, raw: bytes, stream: StreamInfo) -> RecordChunk:
         reason = "a message is replayed as it was received, not read again"

@@ -107,7 +107,7 @@ class ReceivingRmp:
             _log.info("a sender reports %s: %s", fault.subcode or fault.fault_code, fault.message)
             return None
         try:
-            replies, content = await self._replies(envelope)
+            replies, content = await self._replies(request)
         except SoapFaultError:
             raise
         except InstepError as error:
@@ -177,12 +177,12 @@ class ReceivingRmp:
             return False
         now_us = self._now_us()
         try:
-            check_same_group(headers, attributes)
+            check_same_group(headers, attributes, request.identity)
             self._check_expiry(headers, now_us)
         except RmFaultError:
             return False
 
-        message = self._as_message(envelope, headers, now_us)
+        message = self._as_message(request, headers, now_us)
         acknowledge = _Acknowledge(self._settled, envelope.version, headers, attributes, answer)
         self._intake.submit_envelope(headers.group_id, [message], acknowledge)
         return True
@@ -205,8 +205,9 @@ class ReceivingRmp:
         except RmFaultError as error:
             return _reply_of_error(error)
 
-    async def _replies(self, envelope: Envelope) -> tuple[list[GroupReply], _Element | None]:
+    async def _replies(self, received: SoapRequest) -> tuple[list[GroupReply], _Element | None]:
         """Handle an envelope; returns the replies that go into its response, and its body."""
+        envelope = received.envelope
         headers = read_headers(envelope)
         if headers.request is None and envelope.body:
             raise RmFaultError(RmFaultCode.INVALID_REQUEST, "a Request header is needed")
@@ -215,14 +216,14 @@ class ReceivingRmp:
         replies: list[GroupReply] = []
         content = None
         if headers.request is not None:
-            replies += await self._message(envelope, headers.request)
+            replies += await self._message(received, headers.request)
             try:
                 content = await self._content(headers.request, replies)
             except TimeoutError:
                 # Without an acknowledgement, the sender sends its message again.
                 replies.clear()
         if headers.poll is not None:
-            replies += await self._poll(envelope, headers.poll)
+            replies += await self._poll(received, headers.poll)
         return replies, content
 
     async def _content(self, request: Request, replies: Sequence[GroupReply]) -> _Element | None:
@@ -246,8 +247,9 @@ class ReceivingRmp:
 
     # -- messages --------------------------------------------------------------------------------
 
-    async def _message(self, envelope: Envelope, request: Request) -> list[GroupReply]:
+    async def _message(self, received: SoapRequest, request: Request) -> list[GroupReply]:
         """Take a message; returns the replies for the response. Raises `RmFaultError`."""
+        envelope = received.envelope
         if len(envelope.body) > 1:
             raise SoapFaultError(FaultCode.SENDER, "the Body has more than one element")
         if request.reply_to and not self._callbacks.allows(request.reply_to):
@@ -258,7 +260,7 @@ class ReceivingRmp:
             )
         try:
             check_combination(request)
-            reply = await self._take(envelope, request)
+            reply = await self._take(received, request)
         except RmFaultError as error:
             refused = error.reply()
             if request.pattern is not ReplyPattern.CALLBACK or refused is None:
@@ -274,13 +276,13 @@ class ReceivingRmp:
             case ReplyPattern.POLL:
                 return []
 
-    async def _take(self, envelope: Envelope, request: Request) -> GroupReply:
+    async def _take(self, received: SoapRequest, request: Request) -> GroupReply:
         """Make a message durable (Rel16 steps 2 to 6); returns the reply to it. Raises
         `RmFaultError`.
         """
         for _ in range(2):
-            attributes = await self._group(envelope, request)
-            taken = await self._apply(envelope, request)
+            attributes = await self._group(received, request)
+            taken = await self._apply(received, request)
             if taken is not None:
                 break
             # It was forgotten just now: with this message it begins again.
@@ -289,7 +291,7 @@ class ReceivingRmp:
             raise _refused(request, Refusal.FULL)
         return _reply_to(request, attributes, *taken)
 
-    async def _group(self, envelope: Envelope, request: Request) -> GroupAttributes:
+    async def _group(self, received: SoapRequest, request: Request) -> GroupAttributes:
         """The group of a message, which the first one opens. Raises `RmFaultError`."""
         now_us = self._now_us()
         known = await self._groups.attributes(request.group_id)
@@ -297,7 +299,8 @@ class ReceivingRmp:
             self._check_expiry(request, now_us)
             try:
                 known = await self._groups.open(
-                    request.group_id, attributes_of(request, envelope.version)
+                    request.group_id,
+                    attributes_of(request, received.envelope.version, received.identity),
                 )
             except SequenceRefusedError as error:
                 if error.refusal is Refusal.EXPIRED:
@@ -307,10 +310,12 @@ class ReceivingRmp:
                         "groupExpiryTime has passed",
                     ) from None
                 raise _refused(request, error.refusal) from None
-        check_same_group(request, known)
+        check_same_group(request, known, received.identity)
         return known
 
-    async def _apply(self, envelope: Envelope, request: Request) -> tuple[Receipt, Claims] | None:
+    async def _apply(
+        self, received: SoapRequest, request: Request
+    ) -> tuple[Receipt, Claims] | None:
         """Apply a message to its group; returns its receipt, and the claims of the commit. None:
         the group is not known any more. Raises `RmFaultError`.
         """
@@ -322,7 +327,7 @@ class ReceivingRmp:
         if accepts and number not in state.received:
             # An expired one changes nothing: it does not end its group.
             self._check_expiry(request, now_us)
-        events: list[IntakeEvent] = [self._as_message(envelope, request, now_us)]
+        events: list[IntakeEvent] = [self._as_message(received, request, now_us)]
         if request.last or request.number is None:
             if state.last_number not in (None, number):
                 raise _fault(
@@ -348,8 +353,8 @@ class ReceivingRmp:
             return
         raise _fault(request, RmFaultCode.INVALID_EXPIRY_TIME, reason)
 
-    def _as_message(self, envelope: Envelope, request: Request, now_us: int) -> Message:
-        body, number = envelope.content(), request.number
+    def _as_message(self, received: SoapRequest, request: Request, now_us: int) -> Message:
+        body, number = received.envelope.content(), request.number
         return Message(
             scope=request.group_id,
             number=number or 0,
@@ -358,14 +363,15 @@ class ReceivingRmp:
             received_at_us=now_us,
             expires_at_us=deadline_us(request, self._options, now_us),
             digest=blake2b(body, digest_size=_DIGEST_BYTES).digest(),
+            sender=received.identity,
             attributes=msgspec.json.encode({"expires_at_us": request.expires_at_us}),
         )
 
     # -- polls -----------------------------------------------------------------------------------
 
-    async def _poll(self, envelope: Envelope, poll: PollRequest) -> list[GroupReply]:
-        """Look up what became of messages; returns the replies for the response. Raises
-        `RmFaultError`.
+    async def _poll(self, received: SoapRequest, poll: PollRequest) -> list[GroupReply]:
+        """Look up what became of messages; returns the replies for the response: none for a group
+        of another sender. Raises `RmFaultError`.
         """
         if poll.reply_to and not self._callbacks.allows(poll.reply_to):
             raise RmFaultError(
@@ -375,12 +381,16 @@ class ReceivingRmp:
         for group in poll.groups:
             attributes = await self._groups.attributes(group.group_id)
             claims = await self._intake.claims(group.group_id)
-            if attributes is not None and claims is not None:
+            if attributes is None or not attributes.admits(received.identity):
+                continue
+            if claims is not None:
                 replies.append(reply_to_poll(group.group_id, attributes, claims, group.ranges))
         if not poll.reply_to:
             return replies
         if any(replies):
-            self._callbacks.begin(poll.reply_to, envelope.version, list(filter(None, replies)))
+            self._callbacks.begin(
+                poll.reply_to, received.envelope.version, list(filter(None, replies))
+            )
         return []
 
     def _now_us(self) -> int:

@@ -44,6 +44,8 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
     addressing: Addressing
     """Of the request."""
     version: RmVersion
+    identity: str = ""
+    """The name in the certificate of the sender; empty where none is asked for."""
 
     @property
     def wsa(self) -> WsaVersion:

@@ -142,7 +142,9 @@ class Destination:
         rm = read_rm(request.envelope)
         if rm.version is None:
             raise rm_required()
-        exchange = Exchange(request.envelope.version, request.addressing, rm.version)
+        exchange = Exchange(
+            request.envelope.version, request.addressing, rm.version, request.identity
+        )
         if not (request.addressing.action and request.addressing.message_id):
             self._intake.report_deviation("addressing-missing")
         try:
@@ -214,7 +216,7 @@ class Destination:
         if len(envelope.body) != 1 or is_rm(envelope.body[0]) or fault_of(envelope) is not None:
             return False
         attributes = self._sequences.in_memory(header.identifier)
-        if attributes is None or attributes.acks_to:
+        if attributes is None or attributes.acks_to or not attributes.admits(request.identity):
             return False
         exchange = Exchange(envelope.version, request.addressing, version)
         message = self._as_message(exchange, header, attributes, envelope.content())
@@ -233,11 +235,12 @@ class Destination:
             raise create_refused(version, "AcksTo: nothing is sent to this address")
         expires_s = min(asked.expires_s or options.max_expires_s, options.max_expires_s)
         origin = None if acks_to.anonymous else self._endpoints.origin(acks_to)
-        peer = sender if origin is None else str(origin)
+        peer = exchange.identity or (sender if origin is None else str(origin))
         offer = asked.offer
         accepted = offer is not None and options.accept_offers and self._can_send(offer.endpoint)
         attributes = SequenceAttributes(
             peer=peer,
+            certificate=exchange.identity,
             rm=version.namespace,
             soap=exchange.soap.namespace,
             wsa=exchange.wsa.namespace,
@@ -280,6 +283,7 @@ class Destination:
         version = exchange.version
         if version.closes:
             self._responder.check(exchange)
+        await self._known(exchange, asked.identifier)
         claims = await self._intake.claims(asked.identifier)
         events: list[IntakeEvent] = [Terminate()]
         if asked.last_number is not None and claims and claims.state.phase not in REFUSALS:
@@ -296,7 +300,7 @@ class Destination:
     ) -> bytes | None:
         """Close or terminate; what the headers ask for is decided with it (S11)."""
         version, identifier = exchange.version, asked.identifier
-        attributes = await self._known(version, identifier)
+        attributes = await self._known(exchange, identifier)
         claims = await self._apply(version, identifier, [*requests(rm, identifier), *events])
         cancels = any(one.identifier == identifier for one in rm.cancels)
         blocks = acknowledgements(version, identifier, claims, cancels=cancels)
@@ -324,10 +328,10 @@ class Destination:
             raise rm_required()
         if len(envelope.body) > 1:
             raise SoapFaultError(FaultCode.SENDER, "the Body has more than one element")
-        await self._check_acknowledgements(version, rm)
+        await self._check_acknowledgements(exchange, rm)
         message, replies = None, False
         if header is not None and header.number is not None:
-            attributes = await self._known(version, header.identifier)
+            attributes = await self._known(exchange, header.identifier)
             if not _is_last_only(exchange, rm, envelope):
                 message = self._as_message(exchange, header, attributes, envelope.content())
                 action = exchange.addressing.action
@@ -358,7 +362,7 @@ class Destination:
         response says about it. Raises `SoapFaultError` for a message that is not accepted.
         """
         version = exchange.version
-        attributes = await self._known(version, identifier)
+        attributes = await self._known(exchange, identifier)
         events: list[IntakeEvent] = [message] if message is not None else []
         events += requests(rm, identifier)
         header = rm.sequence
@@ -420,7 +424,7 @@ class Destination:
         except XmlError as error:
             _log.error("the reply to message %d is no XML: %s", message.number, error.message)
             raise SoapFaultError(FaultCode.RECEIVER, "the reply cannot be sent") from None
-        attributes = await self._known(exchange.version, message.scope)
+        attributes = await self._known(exchange, message.scope)
         if attributes.offered:
             blocks.insert(0, encoder.sequence(exchange.version, attributes.offered, message.number))
         action = f"{exchange.addressing.action}Response"
@@ -452,15 +456,18 @@ class Destination:
 
     # -- what the source says about our replies --------------------------------------------------
 
-    async def _check_acknowledgements(self, version: RmVersion, rm: RmMessage) -> None:
+    async def _check_acknowledgements(self, exchange: Exchange, rm: RmMessage) -> None:
         """Check the acknowledgements of our replies: those of a sequence have its numbers.
 
         Raises `SoapFaultError`.
         """
         for one in rm.acknowledgements:
             own = self._sequences.offered_with(one.identifier)
+            if own is not None:
+                offering = await self._sequences.attributes(own)
+                own = own if offering and offering.admits(exchange.identity) else None
             if rm.sequence is not None:
-                attributes = await self._known(version, rm.sequence.identifier)
+                attributes = await self._known(exchange, rm.sequence.identifier)
                 if attributes.offered == one.identifier:
                     own = rm.sequence.identifier
             if own is None:
@@ -474,17 +481,20 @@ class Destination:
                 reason = (
                     "The SequenceAcknowledgement violates the cumulative Acknowledgement invariant."
                 )
-                raise invalid_acknowledgement(version, reason, one.element)
+                raise invalid_acknowledgement(exchange.version, reason, one.element)
 
     # -- inner parts -----------------------------------------------------------------------------
 
     def _can_send(self, endpoint: EndpointReference | None) -> bool:
         return endpoint is None or endpoint.anonymous or self._endpoints.allows(endpoint)
 
-    async def _known(self, version: RmVersion, identifier: str) -> SequenceAttributes:
+    async def _known(self, exchange: Exchange, identifier: str) -> SequenceAttributes:
+        """What is known of a sequence. Raises `SoapFaultError`: nothing, or it is that of another
+        sender, who is told no more than that.
+        """
         found = await self._sequences.attributes(identifier)
-        if found is None:
-            raise unknown_sequence(version, identifier)
+        if found is None or not found.admits(exchange.identity):
+            raise unknown_sequence(exchange.version, identifier)
         return found
 
 

@@ -50,6 +50,7 @@ class WsrmListener(SoapListener[Options]):
             address=lambda: self.address,
         )
         endpoint = self._new_endpoint(destination.answer, destination)
+        intake.show_refusals(endpoint.server_refused)
         try:
             await endpoint.start()
             await acknowledger.run()

@@ -28,7 +28,11 @@ class SequenceAttributes(msgspec.Struct, frozen=True, kw_only=True, omit_default
     """What a CreateSequence stated; stored with the sequence (S9)."""
 
     peer: str
-    """Who opened it: the origin of its AcksTo, or the IP address of its request."""
+    """Who opened it: the name in its certificate, else the origin of its AcksTo, or the IP address
+    of its request."""
+    certificate: str = ""
+    """The name in the certificate of who opened it, and alone may use it; empty: none was asked
+    for, and whoever knows the identifier may."""
     rm: str = RM11.namespace
     soap: str = SOAP12.namespace
     wsa: str = WSA_2005.namespace
@@ -46,6 +50,10 @@ class SequenceAttributes(msgspec.Struct, frozen=True, kw_only=True, omit_default
     @property
     def soap_version(self) -> SoapVersion:
         return ANY_SOAP[self.soap]
+
+    def admits(self, identity: str) -> bool:
+        """Whether a sender with this name in its certificate may use the sequence."""
+        return self.certificate in ("", identity)
 
     def acks_endpoint(self) -> EndpointReference:
         """Where acknowledgements are sent."""

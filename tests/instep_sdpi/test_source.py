@@ -486,6 +486,17 @@ async def test_by_https_only_a_provider_with_its_certificate_reports(tmp_path: P
         async with provider.client.post(subscription.notify_to, data=raw, ssl=known) as answer:
             assert answer.status == 202
         await made.agrees()
+        # Another device has a certificate of the same authority, and has seen the address.
+        other = ssl.create_default_context()
+        authority.configure_trust(other)
+        authority.issue_cert("other.example.org").configure_cert(other)
+        forged = ENVELOPE.format(
+            header='<q:ReportSequence MessageNumber="2"/>', body=provider.set("m1", "forged")
+        ).encode()
+        async with provider.client.post(subscription.notify_to, data=forged, ssl=other) as answer:
+            assert answer.status == 404
+        provider.metrics["m1"] = ("1", 0)
+        await made.agrees()
 
 
 async def test_a_large_mdib_is_read_whole(tmp_path: Path) -> None:

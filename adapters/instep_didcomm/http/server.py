@@ -27,8 +27,10 @@ from instep_http.server import (
 
 __all__ = ["MessageHandler", "MessageServer"]
 
-MessageHandler = Callable[[bytes, str, Callable[[Response], None]], None]
-"""`post(body, content type, answer)`: it calls `answer` once, when the outcome is durable."""
+MessageHandler = Callable[[bytes, str, str, Callable[[Response], None]], None]
+"""`post(body, content type, certificate, answer)`: it calls `answer` once, when the outcome is
+durable. `certificate` is the name in the certificate of the client; empty where none is asked for.
+"""
 
 
 class MessageServer:
@@ -87,28 +89,29 @@ class MessageServer:
         return FastPostConnection(server, slot, self._head_parser, self._on_post)
 
     def _on_post(self, post: PostRequest, answer: Callable[[Response], None]) -> None:
-        self._post(post.body, post.content_type, answer)
+        self._post(post.body, post.content_type, post.identity, answer)
 
     async def _answer(self, request: Request) -> Response:
-        return await self._take(request.body, request.headers.get("Content-Type", ""))
+        stated = request.headers.get("Content-Type", "")
+        return await self._take(request.body, stated, request.identity)
 
-    async def _read_socket(self, _: Request, socket: MessageSocket) -> None:
+    async def _read_socket(self, request: Request, socket: MessageSocket) -> None:
         async for body in socket:
-            answer = await self._take(body, "")
+            answer = await self._take(body, "", request.identity)
             if answer.status < 300:
                 socket.accepted()
             elif answer.status == 503:
                 # The message was not accepted. On a WebSocket only this close code can report that.
                 await socket.close(WSCloseCode.TRY_AGAIN_LATER)
 
-    async def _take(self, body: bytes, content_type: str) -> Response:
+    async def _take(self, body: bytes, content_type: str, certificate: str) -> Response:
         answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
 
         def resolve(answer: Response) -> None:
             if not answered.done():
                 answered.set_result(answer)
 
-        self._post(body, content_type, resolve)
+        self._post(body, content_type, certificate, resolve)
         return await answered
 
 

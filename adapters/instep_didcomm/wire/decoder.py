@@ -34,6 +34,8 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """The form of the envelope."""
     authenticated: bool
     """Whether a key of the sender's DID proves the sender."""
+    certificate: str = ""
+    """The name in the certificate that the message came with; empty where none is asked for."""
     sent_count: int = 1
     created_time_s: int = 0
 
@@ -79,16 +81,22 @@ class MessageDecoder:
         self._prove_sender = prove_sender
         self._max_age_s = max_age_s
 
-    async def decode(self, raw: bytes, content_type: str = "") -> Incoming:
-        """Decode one transmission. Raises `MessageRefusedError` with the reason."""
-        stated = media_form(content_type)
-        return self._decode(await self._unpacker.unpack(raw), stated)
+    async def decode(self, raw: bytes, content_type: str = "", certificate: str = "") -> Incoming:
+        """Decode one transmission. Raises `MessageRefusedError` with the reason.
 
-    def decode_now(self, raw: bytes, content_type: str = "") -> Incoming:
+        Args:
+            raw: The transmission.
+            content_type: As its sender states it.
+            certificate: The name in the certificate that it came with; empty: there is none.
+        """
+        stated = media_form(content_type)
+        return self._decode(await self._unpacker.unpack(raw), stated, certificate)
+
+    def decode_now(self, raw: bytes, content_type: str = "", certificate: str = "") -> Incoming:
         """`decode` without a loop, for a thread: nothing of it waits for anything. Raises
         `MessageRefusedError`.
         """
-        decoding = self.decode(raw, content_type)
+        decoding = self.decode(raw, content_type, certificate)
         try:
             decoding.send(None)
         except StopIteration as done:
@@ -97,14 +105,17 @@ class MessageDecoder:
         decoding.close()
         raise RuntimeError("a message was waited for while it was decoded")
 
-    def decode_plain(self, raw: bytes, content_type: str = "") -> Incoming | None:
+    def decode_plain(
+        self, raw: bytes, content_type: str = "", certificate: str = ""
+    ) -> Incoming | None:
         """Decode a plaintext without waiting; None for an envelope."""
         stated, message = media_form(content_type), parse_object(raw)
         if form_of(message) is not Form.PLAIN:
             return None
-        return self._decode(Unpacked(raw=raw, message=message, form=Form.PLAIN), stated)
+        plain = Unpacked(raw=raw, message=message, form=Form.PLAIN)
+        return self._decode(plain, stated, certificate)
 
-    def _decode(self, unpacked: Unpacked, stated: Form | None) -> Incoming:
+    def _decode(self, unpacked: Unpacked, stated: Form | None, certificate: str) -> Incoming:
         deviations: list[str] = []
         headers = read_headers(unpacked.message, deviations.append)
         if stated not in (None, unpacked.form):
@@ -119,17 +130,28 @@ class MessageDecoder:
             )
         # "The number of messages the sender has sent in the thread": all of them count.
         numbered = headers.sender_order and headers.sender
-        counts_in = sequence_scope(headers.thid, headers.sender) if numbered else ""
+        counts_in = ""
+        if numbered:
+            unproven = "" if unpacked.authors else certificate
+            counts_in = sequence_scope(headers.thid, headers.sender, unproven)
         if headers.type == EMPTY_MESSAGE_TYPE:
             return Incoming(headers, None, deviations, None, counts_in)
         protocol = self._protocols.find(headers.type)
-        message = self._message(headers, unpacked, counts_in, sequenced=protocol.sequenced)
+        message = self._message(
+            headers, unpacked, counts_in, certificate, sequenced=protocol.sequenced
+        )
         if protocol.sequenced:
             return Incoming(headers, message, deviations, protocol.sequence)
         return Incoming(headers, message, deviations, None, counts_in)
 
     def _message(
-        self, headers: Headers, unpacked: Unpacked, counts_in: str, *, sequenced: bool
+        self,
+        headers: Headers,
+        unpacked: Unpacked,
+        counts_in: str,
+        certificate: str,
+        *,
+        sequenced: bool,
     ) -> Message:
         now_us = int(self._now() * _US)
         expires_at_us = headers.expires_time_s * _US
@@ -150,13 +172,15 @@ class MessageDecoder:
                 raise MessageRefusedError(Reason.EXPIRED, "expires_time has passed")
             if self._max_age_s is not None:
                 _check_age(headers.created_time_s, self._now(), self._max_age_s)
-            scope, number = message_scope(headers.sender), UNSEQUENCED
+            unproven = "" if unpacked.authors else certificate
+            scope, number = message_scope(headers.sender, unproven), UNSEQUENCED
         attributes = Attributes(
             type=headers.type,
             thid=headers.thid,
             pthid=headers.pthid,
             form=unpacked.form,
             authenticated=bool(unpacked.authors),
+            certificate=certificate,
             sent_count=headers.sent_count,
             created_time_s=headers.created_time_s,
         )

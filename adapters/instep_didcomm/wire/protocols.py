@@ -15,7 +15,7 @@ import msgspec
 
 from instep.sequencing.settings import SequencerSettings
 
-__all__ = ["Protocol", "Protocols", "message_scope", "sequence_scope"]
+__all__ = ["Protocol", "Protocols", "message_scope", "peer_of", "sender_of", "sequence_scope"]
 
 
 class Protocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,14 +52,30 @@ class Protocols:
         return self.find(message_type).sequenced
 
 
-def sequence_scope(thid: str, sender: str) -> str:
-    """The scope of a sequence: a thread and a sender. Neither contains a blank."""
-    return f"{thid} {sender}"
+def sequence_scope(thid: str, sender: str, certificate: str = "") -> str:
+    """The scope of a sequence: a thread and a sender. Neither contains a blank.
+
+    Where no key proves the sender, `certificate` is the name in the certificate that the message
+    came with: what another client sends in the sender's name is a sequence of its own.
+    """
+    return f"{thid} {certificate} {sender}" if certificate else f"{thid} {sender}"
 
 
-def message_scope(sender: str) -> str:
+def message_scope(sender: str, certificate: str = "") -> str:
     """The scope in which ids of unsequenced messages are unique: one per sender."""
-    return sender or "anonymous"
+    sender = sender or "anonymous"
+    return sequence_scope("", sender, certificate) if certificate else sender
+
+
+def sender_of(scope: str) -> str:
+    """The sender of a scope: its DID."""
+    return scope.rpartition(" ")[2]
+
+
+def peer_of(scope: str) -> str:
+    """Whose scope it is: the name in its certificate; without one, its DID."""
+    rest, _, sender = scope.rpartition(" ")
+    return rest.partition(" ")[2] or sender
 
 
 def _literal(pattern: str) -> str:

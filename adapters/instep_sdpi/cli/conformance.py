@@ -66,6 +66,8 @@ def conformance(
 
     fault = InjectedFault(refuse=refuse, hold_s=hold)
     table: dict[str, Any] = {"provider": provider, "listen": listen, "feed": fault.feed}
+    # Nothing is stored, and the address is one that was just given.
+    table["allow_unauthenticated"] = True
     if notify_to:
         table["notify_to"] = notify_to
     if actions:

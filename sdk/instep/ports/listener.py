@@ -113,13 +113,16 @@ class Intake(Protocol):
         settings: SequencerSettings,
         attributes: bytes = b"",
         expires_at_us: int = 0,
+        peer: str = "",
     ) -> None:
         """Open a sequence explicitly (CreateSequence, Subscribe). It is durable when this returns.
         Its `settings` apply instead of `Listener.settings_of` (S9).
 
         `attributes` are the adapter's own; `expires_at_us` is in microseconds since 1970, 0 for
-        never. Raises `SequenceRefusedError`: `EXISTS` where the name is in use, `EXPIRED` where the
-        time has passed, `FULL` where there is no room.
+        never; `peer` is who opens it, where `Listener.peer_of` cannot tell it from the name.
+
+        Raises `SequenceRefusedError`: `EXISTS` where the name is in use, `EXPIRED` where the time
+        has passed, `FULL` where there is no room.
         """
         ...
 
@@ -223,7 +226,7 @@ class Listener(Protocol):
     def peer_of(self, scope: str) -> str:
         """The peer that sends in this scope. Buffered messages and obligations are bounded by peer,
         and a peer that does not answer delays no other (S8, S12). The same scope must always give
-        the same peer.
+        the same peer. Not asked where the scope was opened with its peer (`Intake.open`).
         """
         ...
 

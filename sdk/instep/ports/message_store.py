@@ -116,6 +116,8 @@ class StoredSequence(msgspec.Struct, frozen=True):
     state: SequencerState
     waiting: int = 0
     """Messages released for the handler and not yet delivered."""
+    peer: str = ""
+    """As in the last `SequenceChange`; empty: its name tells the peer."""
 
 
 class StoredReply(msgspec.Struct, frozen=True):

@@ -124,7 +124,7 @@ def load(
     values = {"no": no, "scopes": json_array({storable_text(scope) for scope in scopes})}
     waiting = "SELECT count(*) FROM instep_inbox AS i WHERE i.sequence_no = q.id AND i.stage = 1"
     rows = connection.execute(
-        text(f"SELECT q.id, q.scope, q.state, ({waiting}) AS waiting {ours}"),
+        text(f"SELECT q.id, q.scope, q.state, q.peer, ({waiting}) AS waiting {ours}"),
         values,
     ).all()
     buffered: dict[int, list[BufferedMessage]] = {}
@@ -142,7 +142,7 @@ def load(
         state = decode_state(row.state)
         if row.id in buffered:
             state = msgspec.structs.replace(state, buffered=buffered[row.id])
-        found[row.scope] = StoredSequence(state, row.waiting)
+        found[row.scope] = StoredSequence(state, row.waiting, row.peer)
     return {scope: found[storable_text(scope)] for scope in scopes if storable_text(scope) in found}
 
 

@@ -121,7 +121,7 @@ async def answers(
     """Responses, and messages that were handed over, to bytes that come in pieces."""
     taken: list[tuple[bytes, str]] = []
 
-    def post(raw: bytes, content_type: str, respond: Callable[[Response], None]) -> None:
+    def post(raw: bytes, content_type: str, _: str, respond: Callable[[Response], None]) -> None:
         taken.append((raw, content_type))
         respond(problem(400, "unreadable", "x") if raw.startswith(b"x") else Response(202))
 

@@ -95,6 +95,8 @@ class Opening(msgspec.Struct, frozen=True):
     settings: SequencerSettings
     attributes: bytes
     expires_at_us: int
+    peer: str = ""
+    """Who opens it; empty: its name tells."""
 
 
 class Scope:
@@ -203,6 +205,7 @@ class CommitGroup:
         scope_changes = self._changes_for(scope)
         if scope_changes.known:
             raise SequenceRefusedError(Refusal.EXISTS, f"there is a sequence {scope.name!r}")
+        scope.peer = opening.peer or scope.peer
         if not self._usage.has_room_for_sequence(scope.peer):
             raise SequenceRefusedError(Refusal.FULL, "there are too many sequences")
         scope.sequencer = Sequencer.open(

@@ -187,8 +187,9 @@ class MessageIntake:
         settings: SequencerSettings,
         attributes: bytes = b"",
         expires_at_us: int = 0,
+        peer: str = "",
     ) -> None:
-        await self._request(Envelope(scope, Opening(settings, attributes, expires_at_us)))
+        await self._request(Envelope(scope, Opening(settings, attributes, expires_at_us, peer)))
 
     async def apply(self, scope: str, events: Sequence[IntakeEvent]) -> EnvelopeReceipt:
         envelope = Envelope.of(scope, events)
@@ -496,7 +497,7 @@ class MessageIntake:
                 sequencer.request_queued()
             self._scopes[name] = Scope(
                 name,
-                self._listener.peer_of(name),
+                (found.peer if found else "") or self._listener.peer_of(name),
                 sequencer,
                 found.waiting if found else 0,
                 stored=found is not None,
