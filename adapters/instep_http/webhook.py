@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Self
 
 import msgspec
@@ -18,6 +19,7 @@ from instep_http.urls import check_url, shown
 __all__ = ["Webhook"]
 
 _ANSWER_BYTES: Final = 4_096
+_LONGEST_RETRY_AFTER_S: Final = 3_600.0
 
 
 class _Posted(msgspec.Struct, omit_defaults=True, rename={"entity_class": "class"}):
@@ -49,6 +51,9 @@ class Webhook:
     Nothing that is stored chooses a request: the URL is that of the caller, and no redirect is
     followed. TLS is verified unless it is turned off by name.
 
+    What the receiver refuses with Retry-After (RFC 9110 10.2.3), in seconds or as a date, is posted
+    again after that time, an hour at most; whatever the status, 429 and 503 as well as 403 or 413.
+
     Raises `ConfigurationError` for what is no http or https URL.
 
     Args:
@@ -58,6 +63,7 @@ class Webhook:
         timeout_s: The longest exchange, in seconds.
         max_bytes: About the largest request; a batch that is larger is posted in several. One
             change is never divided.
+        now: The time in seconds since 1970 UTC, for a Retry-After that is a date.
     """
 
     def __init__(
@@ -68,10 +74,12 @@ class Webhook:
         tls: TlsOptions | None = None,
         timeout_s: float = 30.0,
         max_bytes: int = 4 << 20,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._url = check_url(url, ("http", "https"), "Webhook")
         self._headers = {"Content-Type": "application/json", **(headers or {})}
         self._max_bytes = max_bytes
+        self._now = now
         settings = ClientSettings(
             total_timeout_s=timeout_s, max_body_bytes=_ANSWER_BYTES, max_connections=1
         )
@@ -89,18 +97,20 @@ class Webhook:
 
     async def __call__(self, batch: Sequence[Change]) -> None:
         """Post a batch. Raises `SourceError`; it is retriable where the receiver is not reachable
-        or asks to try later.
+        or asks to try later. `data["retry_after_s"]` is then the least wait that it asks for.
         """
         for body in self._bodies(batch):
             answer = await self._client.send(
                 "POST", self._url, headers=self._headers, data=body, cut=True
             )
             if not 200 <= answer.status < 300:
+                asked_s = min(answer.retry_after_s(self._now()), _LONGEST_RETRY_AFTER_S)
                 raise SourceError(
                     f"the receiver of changes answered {answer.status}",
                     where=shown(self._url),
-                    retriable=retry_later(answer.status),
+                    retriable=retry_later(answer.status) or (answer.status >= 400 and asked_s > 0),
                     status=answer.status,
+                    retry_after_s=asked_s,
                 )
 
     def _bodies(self, batch: Sequence[Change]) -> Iterator[bytes]:

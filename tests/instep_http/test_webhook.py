@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from instep import ConsumerSettings
 from instep.errors import ConfigurationError, SourceError
@@ -78,6 +81,66 @@ async def test_one_that_asks_to_try_later_gets_it_again(database: str) -> None:
     peer, ended = await post(status(503, 429, 200), database)
     assert [len(changes) for changes in posted(peer)] == [5, 5, 5]
     assert ended is None
+
+
+NOW_S = 1_700_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("refusal", "stated", "waited_s"),
+    [
+        (429, "7", 7.0),
+        (503, formatdate(NOW_S + 20, usegmt=True), 20.0),
+        (500, "999999999", 3_600.0),
+        (403, formatdate(NOW_S + 1e6, usegmt=True), 3_600.0),
+        (413, "1", 1.0),
+    ],
+)
+async def test_one_that_says_when_to_try_again_is_left_alone_until_then(
+    refusal: int, stated: str, waited_s: float, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = note_waits(monkeypatch)
+
+    def answers(_: web.BaseRequest, count: int) -> web.Response:
+        headers = {"Retry-After": stated}
+        return (
+            web.Response(status=200) if count > 1 else web.Response(status=refusal, headers=headers)
+        )
+
+    peer, ended = await post(answers, database, now=lambda: NOW_S)
+    assert ended is None
+    assert [len(changes) for changes in posted(peer)] == [5, 5]
+    assert max(waits) == waited_s
+
+
+@pytest.mark.parametrize(
+    "stated", ["0", "-5", "soon", "1e9", "", formatdate(NOW_S - 9, usegmt=True)]
+)
+async def test_what_is_no_time_to_come_changes_nothing(
+    stated: str, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = note_waits(monkeypatch)
+    headers = {"Retry-After": stated}
+    peer, ended = await post(
+        lambda _, count: web.Response(status=503 if count == 1 else 400, headers=headers),
+        database,
+        now=lambda: NOW_S,
+    )
+    assert (len(peer.came), ended is not None) == (2, True)
+    assert max(waits) <= QUICK.reconnect_max_s
+
+
+def note_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The waits of this process, which then are none."""
+    waits: list[float] = []
+    sleep = asyncio.sleep
+
+    async def note(delay_s: float, result: Any = None) -> Any:
+        waits.append(delay_s)
+        return await sleep(0, result)
+
+    monkeypatch.setattr(asyncio, "sleep", note)
+    return waits
 
 
 @pytest.mark.parametrize(("found", "requests"), [(400, 1), (500, 3)])

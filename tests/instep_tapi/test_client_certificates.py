@@ -100,11 +100,12 @@ async def refused(way: str, folder: Path, port: int, issuer: trustme.CA | None) 
     url = f"https://127.0.0.1:{port}"
     at = {"uuid": "u", "address": f"{scheme}://127.0.0.1:{port}/s", "endpoint": url}
     at |= {"context": url, "streams": url, "protocol": "SSE" if way == "events" else "WEBSOCKET"}
+    info = StreamInfo(id="s", origin="o", kind="tapi", details=at)
 
     async def reach() -> None:
         if not scheme:
             await source.discover()
-        async with source.feed(StreamInfo("s", "o", "tapi", details=at), Start.OLDEST):
+        async with source.feed(info, Start.OLDEST):
             pass
 
     with pytest.raises(SourceError) as raised:

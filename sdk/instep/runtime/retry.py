@@ -84,14 +84,16 @@ def late_wait_s(settings: ConsumerSettings, environment: Environment) -> float:
 
 def retrying(settings: ConsumerSettings, environment: Environment) -> tenacity.AsyncRetrying:
     """Attempts with the waits of `backoff_s` between them, and longer ones after an error that is
-    retried late (`InstepError.retry_late`).
+    retried late (`InstepError.retry_late`), or whose data has `retry_after_s`: the least wait that
+    the other side asks for, in seconds.
     """
 
     def wait_s(state: tenacity.RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome else None
         if is_retried_late(error):
             return late_wait_s(settings, environment)
-        return backoff_s(settings, environment, state.attempt_number)
+        least_s = error.data.get("retry_after_s", 0.0) if isinstance(error, InstepError) else 0.0
+        return max(backoff_s(settings, environment, state.attempt_number), least_s)
 
     def retriable(error: BaseException) -> bool:
         return isinstance(error, Exception) and environment.process_error(error) is None
