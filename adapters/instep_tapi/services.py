@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -82,6 +83,9 @@ class ConnectivityServices:
     does not hold yet waits for the streams.
 
     Cancelling a call stops the waiting; a request that was sent stands.
+
+    Each method raises `ConfigurationError` before it sends or waits: for a uuid that is no text or
+    empty, and for a `timeout_s` or `poll_s` that is no number of seconds above 0.
     """
 
     def __init__(
@@ -95,6 +99,7 @@ class ConnectivityServices:
         """`consumer`: whose entities are looked at; None: those of all. `source` stays open, and
         may be that of the consumer.
         """
+        _check_seconds("poll_s", poll_s)
         self._source = source
         self._reader = reader
         self._consumer = consumer
@@ -115,12 +120,11 @@ class ConnectivityServices:
         request.
         """
         ordered = {"uuid": str(uuid4()), **{strip_module(k): v for k, v in service.items()}}
-        uuid = str(ordered["uuid"])
+        uuid = _checked(ordered["uuid"], timeout_s)
         deadline_s = time.monotonic() + timeout_s
         await self._require_stream()
         await self._send("POST", uuid, ordered, timeout_s)
-        left_s = max(0.0, deadline_s - time.monotonic())
-        return await self.wait(uuid, wanted=wanted, failed=failed, timeout_s=left_s)
+        return await self._wait(uuid, wanted, failed, deadline_s)
 
     async def wait(
         self,
@@ -135,6 +139,12 @@ class ConnectivityServices:
         Raises `ServiceFailedError` where one of its members is as in `failed`, or it was there and
         is removed; `ServiceTimeoutError` and `SinkError`.
         """
+        _checked(uuid, timeout_s)
+        return await self._wait(uuid, wanted, failed, time.monotonic() + timeout_s)
+
+    async def _wait(
+        self, uuid: str, wanted: Mapping[str, str], failed: Mapping[str, str], deadline_s: float
+    ) -> dict[str, Any]:
         seen: dict[str, Any] | None = None
 
         def judge(found: dict[str, Any] | None) -> bool:
@@ -152,7 +162,7 @@ class ConnectivityServices:
                 )
             return all(found.get(member) == value for member, value in wanted.items())
 
-        found = await self._until(uuid, judge, time.monotonic() + timeout_s, wanted)
+        found = await self._until(uuid, judge, deadline_s, wanted)
         assert found is not None
         return found
 
@@ -162,6 +172,7 @@ class ConnectivityServices:
 
         Raises `ServiceRefusedError`, `ServiceTimeoutError`, `SourceError` and `SinkError`.
         """
+        _checked(uuid, timeout_s)
         deadline_s = time.monotonic() + timeout_s
         await self._require_stream()
         await self._send("DELETE", uuid, None, timeout_s)
@@ -248,6 +259,26 @@ class ConnectivityServices:
                 if one.uuid == uuid:
                     return one
         return None
+
+
+def _checked(uuid: object, timeout_s: float) -> str:
+    """The uuid. Raises `ConfigurationError` where no service can have it, or the time is none."""
+    if not isinstance(uuid, str) or not uuid.strip() or not uuid.isprintable():
+        raise ConfigurationError(
+            f"{uuid!r:.80} is no uuid of a service",
+            where="uuid",
+            hint="give the uuid that the service has, as text",
+        )
+    _check_seconds("timeout_s", timeout_s)
+    return uuid
+
+
+def _check_seconds(name: str, seconds: object) -> None:
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not number or not 0 < seconds < math.inf:  # type: ignore[operator]  # it is a number
+        raise ConfigurationError(
+            f"{seconds!r:.80} is no time", where=name, hint="give seconds above 0"
+        )
 
 
 def _members(stored: StoredEntity) -> dict[str, Any]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -192,3 +194,40 @@ async def test_without_a_stream_of_services_nothing_is_ordered(tmp_path: Path) -
         with pytest.raises(ConfigurationError, match="no stream in the store carries"):
             await here.services.create(SERVICE, timeout_s=TIMEOUT_S)
         assert "connectivity-context" not in str(here.provider.context.root)
+
+
+@pytest.mark.parametrize("uuid", ["", " ", "\n", "a\x00b", None, 5, b"s1", UUID(int=1), ["s1"]])
+async def test_what_is_no_uuid_is_refused_before_anything_is_sent(
+    uuid: Any, tmp_path: Path
+) -> None:
+    services = unreachable(tmp_path)
+    for call in (
+        services.delete(uuid, timeout_s=TIMEOUT_S),
+        services.wait(uuid, timeout_s=TIMEOUT_S),
+        services.create({**SERVICE, "uuid": uuid}, timeout_s=TIMEOUT_S),
+        services.create({"tapi-connectivity:uuid": uuid}, timeout_s=TIMEOUT_S),
+    ):
+        with pytest.raises(ConfigurationError, match="is no uuid of a service"):
+            await call
+
+
+@pytest.mark.parametrize("seconds", [0, 0.0, -1, math.nan, math.inf, -math.inf, True, "5", None])
+async def test_what_is_no_time_is_refused_before_anything_is_sent(
+    seconds: Any, tmp_path: Path
+) -> None:
+    services = unreachable(tmp_path)
+    for call in (
+        services.delete("s1", timeout_s=seconds),
+        services.wait("s1", timeout_s=seconds),
+        services.create(SERVICE, timeout_s=seconds),
+    ):
+        with pytest.raises(ConfigurationError, match=r"timeout_s: .* is no time"):
+            await call
+    with pytest.raises(ConfigurationError, match=r"poll_s: .* is no time"):
+        unreachable(tmp_path, poll_s=seconds)
+
+
+def unreachable(folder: Path, **options: Any) -> ConnectivityServices:
+    """Services of which neither the provider nor the store is there: any use would fail."""
+    source = TapiSource(read_options({"endpoints": ["http://127.0.0.1:1"]}, "test"))
+    return ConnectivityServices(source, SqlStore(f"sqlite:///{folder}/none.db").reader, **options)
