@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import StrEnum
+from itertools import chain
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -13,6 +14,7 @@ from sqlalchemy.exc import ArgumentError
 
 from instep.config.options import read_table
 from instep.errors import ConfigurationError
+from instep_sql.engine.names import check_name
 
 __all__ = ["Journal", "ReadyTable", "SqlOptions"]
 
@@ -142,6 +144,12 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         and the values allowed.
         """
         read = read_table(cls, options, where, required={"url": "sqlite:///network.db"})
+        check_name(read.url, "a store", where, "url")
+        check_name(read.holder or "", "a holder", where, "holder")
+        for role in read.readers:
+            check_name(role, "a role", where, "readers")
+        for name in chain.from_iterable(read.alarm_names.items()):
+            check_name(name, "a condition", where, "alarm_names")
         check_url(read.url, where)
         place = read.place
         in_memory = place.get_backend_name() == "sqlite" and place.database in {

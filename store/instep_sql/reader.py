@@ -26,6 +26,7 @@ from instep_sql import fencing
 from instep_sql.alarms.reading import AlarmReading
 from instep_sql.engine import schema
 from instep_sql.engine.database import Database
+from instep_sql.engine.names import check_name
 from instep_sql.engine.registry import dialect_of
 from instep_sql.entities import quarantine, streams, sweep_approvals
 from instep_sql.measurements.reading import MeasurementReading
@@ -380,6 +381,9 @@ class SqlReader(MessageReading, ReferenceReading, AlarmReading, MeasurementReadi
         check: Callable[[Connection, int], None] | None = None,
     ) -> AsyncIterator[Row[Any]]:
         """`check` is called after each page with what it began after, in one transaction."""
+        for key, value in given.items():
+            if key in {"consumer", "stream"} and isinstance(value, str):
+                check_name(value, f"a {key}", self._dialect.where, key)
         found = text(query)
 
         def page(connection: Connection) -> Sequence[Row[Any]]:

@@ -23,6 +23,7 @@ from instep_sql.engine import access, schema
 from instep_sql.engine.database import Database
 from instep_sql.engine.definitions import ALARMS, MEASUREMENTS, is_kept
 from instep_sql.engine.dialect import UnstorableError
+from instep_sql.engine.names import LONGEST_CONSUMER_BYTES, LONGEST_STREAM_BYTES, check_name
 from instep_sql.engine.registry import dialect_of
 from instep_sql.engine.value_check import split_storable
 from instep_sql.entities import commit, streams, sweep_approvals
@@ -147,8 +148,9 @@ class SqlStore(Sink):
 
     async def open(self, consumer: str) -> None:
         """Connect, create or upgrade the schema. Raises `SinkError` (`StoreVersionError` for a
-        newer one).
+        newer one), and `ConfigurationError` for a name that no database keeps.
         """
+        check_name(consumer, "a consumer", self._dialect.where, "name", LONGEST_CONSUMER_BYTES)
         self._consumer = consumer
         self._streams.clear()
 
@@ -204,7 +206,10 @@ class SqlStore(Sink):
         return await self._database.run(lambda connection: streams.known(connection, self._name))
 
     async def position(self, stream: StreamInfo) -> Position:
-        """The committed position of the stream. Stores the stream's description for readers."""
+        """The committed position of the stream. Stores the stream's description for readers.
+        Raises `ConfigurationError` for an id that no database keeps.
+        """
+        self._check_stream(stream.id)
         return await self._database.run(lambda connection: self._enter(connection, stream))
 
     def _enter(self, connection: Connection, stream: StreamInfo) -> Position:
@@ -249,6 +254,7 @@ class SqlStore(Sink):
     def _row(self, connection: Connection, stream: str) -> StreamRow:
         row = self._streams.get(stream)
         if row is None:
+            self._check_stream(stream)
             row = streams.find(connection, self._name, stream)
             if row is None:
                 # Not cached: the transaction that inserts it may still fail.
@@ -257,6 +263,9 @@ class SqlStore(Sink):
                 )
             self._streams[stream] = row
         return row
+
+    def _check_stream(self, stream: str) -> None:
+        check_name(stream, "a stream", self._dialect.where, "streams", LONGEST_STREAM_BYTES)
 
     def messages(self) -> SqlMessageStore:
         """See `Sink`."""

@@ -198,6 +198,12 @@ class Dialect(Protocol):
         """
         ...
 
+    def cannot_mean(self, error: BaseException) -> bool:
+        """Whether no run of the statement can succeed: a name that is too long or taken, a type
+        that does not exist, too many columns.
+        """
+        ...
+
     def lock_for_migration(self, connection: Connection) -> None:
         """Lock out concurrent migrations until the transaction ends."""
         ...

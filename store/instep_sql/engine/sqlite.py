@@ -242,6 +242,10 @@ class Sqlite:
         # The busy timeout has already passed.
         return FailureKind.FINAL
 
+    def cannot_mean(self, error: BaseException) -> bool:
+        orig = getattr(error, "orig", None) or error
+        return getattr(orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+
     def lock_for_migration(self, connection: Connection) -> None:
         """Do nothing: a write transaction is exclusive."""
 

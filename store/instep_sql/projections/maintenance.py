@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, Row, func, inspect, select, text
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
+from sqlalchemy.exc import (
+    CompileError,
+    DataError,
+    DBAPIError,
+    IdentifierError,
+    IntegrityError,
+    SQLAlchemyError,
+    StatementError,
+)
 
 from instep.errors import ConfigurationError
 from instep_sql.engine.definitions import define, definitions
 from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.names import check_name
 from instep_sql.engine.value_check import without_nul
 from instep_sql.projections import triggers
 from instep_sql.projections.fast_columns import ColumnarEntities, fast_columns
@@ -70,7 +80,14 @@ def keep(
     """
     if not projections:
         return
-    wanted = {_PREFIX + one.name: one.definition(connection.dialect) for one in projections}
+    wanted: dict[str, str] = {}
+    for one in projections:
+        # PostgreSQL would cut it off, and say nothing.
+        for name in (one.name, *one.table.columns.keys()):
+            limit_bytes = connection.dialect.max_identifier_length
+            check_name(name, "a table or column", dialect.where, "projections", limit_bytes)
+        with _understood(dialect, one):
+            wanted[_PREFIX + one.name] = one.definition(connection.dialect)
     wanted[_TRIGGERS] = triggers.VERSION
     if not wanted.items() <= definitions(connection).items():
         dialect.lock_for_migration(connection)
@@ -110,6 +127,25 @@ def rebuild(connection: Connection, projection: Projection, now_us: int) -> int:
     return rows
 
 
+@contextmanager
+def _understood(dialect: Dialect, projection: Projection) -> Iterator[None]:
+    """Raise `ConfigurationError` where the database can have no such table: names that are too long
+    or taken by itself, too many columns, a type that it lacks.
+    """
+    try:
+        yield
+    except SQLAlchemyError as error:
+        if not isinstance(error, CompileError | IdentifierError) and not dialect.cannot_mean(error):
+            raise
+        reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+        raise ConfigurationError(
+            f"the database can have no such table: {reason}",
+            where=f"{dialect.where}: the projection {projection.name!r}",
+            hint="name its table and its columns otherwise, and look at their types",
+            key="projections",
+        ) from error
+
+
 def _define(
     connection: Connection,
     dialect: Dialect,
@@ -124,8 +160,9 @@ def _define(
             where=dialect.where,
             hint="name the projection otherwise, or drop the table",
         )
-    projection.table.drop(connection, checkfirst=True)
-    projection.table.create(connection)
+    with _understood(dialect, projection):
+        projection.table.drop(connection, checkfirst=True)
+        projection.table.create(connection)
     name = {"name": projection.name}
     for forget in _FORGET:
         connection.execute(forget, name)

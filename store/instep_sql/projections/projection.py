@@ -13,6 +13,7 @@ from sqlalchemy import JSON, Column, Dialect, Table
 from sqlalchemy.schema import CreateTable
 
 from instep.errors import ConfigurationError
+from instep_sql.engine.names import check_name
 
 __all__ = [
     "ENTITY_ID",
@@ -125,7 +126,12 @@ class Projection:
         }
 
     def _check(self) -> None:
-        where = f"the projection {self.name!r}"
+        where = f"the projection {ascii(self.name)}"
+        check_name(self.name, "a table", where, "projections")
+        for name in self._columns:
+            check_name(name, "a column", where, "projections")
+        for name in self.classes:
+            check_name(name, "a class", where, "projections")
         if self.name.startswith("instep_"):
             raise ConfigurationError(
                 "the names instep_… are those of the store", where=where, hint="name it otherwise"

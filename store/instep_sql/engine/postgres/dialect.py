@@ -184,6 +184,9 @@ class Postgres:
     def failure_kind(self, error: BaseException, connection: Connection | None) -> FailureKind:
         return errors.failure_kind(error, connection)
 
+    def cannot_mean(self, error: BaseException) -> bool:
+        return errors.cannot_mean(error)
+
     def lock_for_migration(self, connection: Connection) -> None:
         connection.execute(_MIGRATING)
         schema = schema_name(self._options)

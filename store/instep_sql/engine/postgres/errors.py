@@ -15,12 +15,12 @@ from sqlalchemy import Connection
 from instep.errors import SinkError, StoreUnavailableError
 from instep_sql.engine.dialect import FailureKind, UnstorableError
 
-__all__ = ["failure_kind", "sqlstate_of", "translate"]
+__all__ = ["cannot_mean", "failure_kind", "sqlstate_of", "translate"]
 
 # By SQLSTATE or its class (the first two characters).
 _RERUN: Final = frozenset({"40001", "40P01"})
 _LOST: Final = frozenset({"08", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "25006"})
-"""25006, read_only_sql_transaction: after a fail-over, another server of this name may take writes."""
+"""25006, read_only_sql_transaction: after a fail-over, another server may take the writes."""
 _READS: Final = 3
 _ENDS_SESSION: Final = frozenset({"FATAL", "PANIC"})
 _UNSTORABLE: Final = frozenset({"22021", "22P05", "54000"})
@@ -143,6 +143,13 @@ def _is_broken(connection: Connection | None) -> bool:
     except psycopg.Error:
         return True
     return raw.closed
+
+
+def cannot_mean(error: BaseException) -> bool:
+    """Whether the server refuses the statement for what it says: see `Dialect`."""
+    state = sqlstate_of(error) or ""
+    # 42501, insufficient_privilege, has an advice of its own.
+    return state[:2] in {"0A", "42", "54"} and state != "42501"
 
 
 def translate(error: BaseException, where: str, kind: FailureKind) -> SinkError:
