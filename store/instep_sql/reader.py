@@ -403,7 +403,7 @@ class SqlReader(MessageReading, ReferenceReading, AlarmReading, MeasurementReadi
     async def _fetch(self, work: Callable[[Connection], T]) -> T:
         def checked(connection: Connection) -> T:
             if not self._checked:
-                schema.check_version(connection, self._dialect.where)
+                schema.check_version(connection, self._dialect)
                 self._checked = True
             return work(connection)
 

@@ -198,6 +198,10 @@ class Dialect(Protocol):
         """
         ...
 
+    def no_store_hint(self, connection: Connection) -> str:
+        """What to look at where a database holds no store."""
+        ...
+
     def cannot_mean(self, error: BaseException) -> bool:
         """Whether no run of the statement can succeed: a name that is too long or taken, a type
         that does not exist, too many columns.

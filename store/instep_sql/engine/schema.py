@@ -52,22 +52,22 @@ def migrate(connection: Connection, dialect: Dialect) -> None:
         command.upgrade(config, HEAD)
 
 
-def check_version(connection: Connection, where: str) -> None:
+def check_version(connection: Connection, dialect: Dialect) -> None:
     """Raise `NoStoreError` or `StoreVersionError` unless the store can be read as it is; a reader
     never migrates.
     """
     version = stored_version(connection)
     if version == HEAD:
         return
+    where = dialect.where
     _refuse_newer(version, where)
     if version is None:
-        raise NoStoreError(
-            "the database holds no store of instep", where=where, hint="look at the URL"
-        )
+        hint = dialect.no_store_hint(connection)
+        raise NoStoreError("the database holds no store of instep", where=where, hint=hint)
     raise StoreVersionError(
         f"the store has schema version {version}, this instep reads {HEAD}",
         where=where,
-        hint="open it once with `instep run`, which upgrades it",
+        hint="`instep run CONFIG` upgrades it when it starts, also while no provider answers",
         found=version,
         known=HEAD,
     )

@@ -54,6 +54,11 @@ default of 4,096.
 _WAL_PAGES: Final = 10_000
 _READER_CACHE_BYTES: Final = 16 << 20
 _LOCKED_POLL_S: Final = 0.02
+_FINISHED: Final = "instep_finished"
+"""In the `info` of a connection to a file that nobody writes: how the file was found."""
+_WAL_MODE: Final = b"\x02\x02"
+_WAL_MODE_AT: Final = slice(18, 20)
+"""Of the header of a file: the versions of its format, for writing and for reading."""
 
 _ENTITY: Final = (
     "key",
@@ -147,13 +152,17 @@ _UNUSABLE: Final[dict[int, tuple[str, str]]] = {
     sqlite3.SQLITE_NOTADB: ("the file is not a SQLite database", "name another file"),
     sqlite3.SQLITE_CORRUPT: (
         "the database is damaged",
-        "restore it, or move it away: a new one is aligned from the provider",
+        "restore it, or move it away: a new one is aligned from the provider; copy by VACUUM INTO",
     ),
     sqlite3.SQLITE_TOOBIG: (
         "a record is larger than SQLite can keep",
         "bound the size of a frame in the source's options",
     ),
 }
+
+
+class _WrittenError(sqlite3.OperationalError):
+    """A file was written that nobody was to write: what was read of it may be wrong."""
 
 
 class Sqlite:
@@ -187,9 +196,34 @@ class Sqlite:
                 "there is no such store", where=self.where, hint="look at the path in the URL"
             )
         engine = self._engine()
+        event.listen(engine, "do_connect", self._connect_to_finished)
         event.listen(engine, "connect", _tune_reader)
-        event.listen(engine, "begin", _begin)
+        event.listen(engine, "begin", self._begin)
+        event.listen(engine, "commit", self._check_finished)
         return engine
+
+    def _connect_to_finished(
+        self, _dialect: Any, record: Any, _positional: Any, named: Any
+    ) -> sqlite3.Connection | None:
+        """A connection to a file in a folder that this user may not write in: SQLite cannot make
+        the file there by which it would share it with a writer. None: connect as usual.
+        """
+        record.info[_FINISHED] = found = _finished(self._file)
+        if found is None:
+            return None
+        uri = f"{Path(self._file).absolute().as_uri()}?immutable=1"
+        raw: sqlite3.Connection = sqlite3.connect(uri, uri=True, **named)
+        return raw
+
+    def _begin(self, connection: Connection) -> None:
+        self._check_finished(connection)
+        connection.exec_driver_sql("BEGIN")
+
+    def _check_finished(self, connection: Connection) -> None:
+        """Raise if a file that nobody was to write is written, perhaps by another user."""
+        found = connection.info.get(_FINISHED)
+        if found is not None and found != _finished(self._file):
+            raise _WrittenError("the store is written while it is read as one that is not")
 
     def _engine(self) -> Engine:
         # One thread at a time uses the connection; the worker decides which thread that is.
@@ -230,6 +264,16 @@ class Sqlite:
         extended = getattr(orig, "sqlite_errorcode", None)
         facts: dict[str, Any] = {"sqlite": getattr(orig, "sqlite_errorname", type(orig).__name__)}
         code = -1 if extended is None else extended & 0xFF
+        if isinstance(orig, _WrittenError):
+            hint = "try again; if that does not help, read it as a user who may write in its folder"
+            return StoreUnavailableError(str(orig), where=self.where, hint=hint)
+        if code == sqlite3.SQLITE_CANTOPEN and _wal_of(self._file).exists():
+            return SinkError(
+                "the database cannot be opened: its -wal takes another file beside it",
+                where=self.where,
+                hint="copy the file and its -wal to a folder that this user may write in",
+                **facts,
+            )
         if code in _UNAVAILABLE:
             message, hint = _UNAVAILABLE[code]
             return StoreUnavailableError(message, where=self.where, hint=hint, **facts)
@@ -238,9 +282,27 @@ class Sqlite:
             return SinkError(message, where=self.where, hint=hint, **facts)
         return SinkError(f"the database refused: {orig}", where=self.where, **facts)
 
-    def failure_kind(self, _error: BaseException, _connection: Connection | None) -> FailureKind:
-        # The busy timeout has already passed.
-        return FailureKind.FINAL
+    def failure_kind(self, error: BaseException, _connection: Connection | None) -> FailureKind:
+        # Another connection reads it as usual. Where it is locked, the busy timeout has passed.
+        return FailureKind.LOST if isinstance(error, _WrittenError) else FailureKind.FINAL
+
+    def no_store_hint(self, connection: Connection) -> str:
+        # Tables are made in the -wal, which goes away with a writer that ends.
+        wal = _wal_of(self._file)
+        if not self._in_wal_mode(connection) or (wal.exists() and wal.stat().st_size):
+            return "look at the URL"
+        return (
+            f"if it is a copy of a store that runs, {wal.name} is missing beside it: copy that,"
+            " too, or better use VACUUM INTO"
+        )
+
+    def _in_wal_mode(self, connection: Connection) -> bool:
+        if connection.info.get(_FINISHED) is None:
+            mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
+            return bool(mode == "wal")
+        # SQLite says nothing of it here. (No lock is lost: this process has no writer.)
+        with Path(self._file).open("rb") as file:
+            return file.read(_WAL_MODE_AT.stop)[_WAL_MODE_AT] == _WAL_MODE
 
     def cannot_mean(self, error: BaseException) -> bool:
         orig = getattr(error, "orig", None) or error
@@ -404,6 +466,20 @@ def _unwatched(connection: Connection) -> sqlite3.Connection | None:
     return raw
 
 
+def _wal_of(file: str) -> Path:
+    return Path(f"{file}-wal")
+
+
+def _finished(file: str) -> tuple[int, int, int] | None:
+    """How a file is that has no writer, in a folder that this user may not write in; None: there
+    may be a writer, or SQLite can find out.
+    """
+    if _wal_of(file).exists() or os.access(Path(file).absolute().parent, os.W_OK):
+        return None
+    found = Path(file).stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def _make_private(file: str) -> None:
     """Make the file, for this user alone, if it does not exist; SQLite gives the same rights to the
     files beside it.
@@ -423,10 +499,6 @@ def _begin_immediate(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     else:
         raw.execute("BEGIN IMMEDIATE")
-
-
-def _begin(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN")
 
 
 def _tune_reader(raw: Any, _record: object) -> None:

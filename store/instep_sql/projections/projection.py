@@ -126,7 +126,7 @@ class Projection:
         }
 
     def _check(self) -> None:
-        where = f"the projection {ascii(self.name)}"
+        where = f"the projection {self.name!a}"
         check_name(self.name, "a table", where, "projections")
         for name in self._columns:
             check_name(name, "a column", where, "projections")

@@ -184,6 +184,9 @@ class Postgres:
     def failure_kind(self, error: BaseException, connection: Connection | None) -> FailureKind:
         return errors.failure_kind(error, connection)
 
+    def no_store_hint(self, _connection: Connection) -> str:
+        return "look at the URL"
+
     def cannot_mean(self, error: BaseException) -> bool:
         return errors.cannot_mean(error)
 
