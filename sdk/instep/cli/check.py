@@ -12,7 +12,13 @@ from rich.text import Text
 
 from instep.cli.output import Format, FormatOption, json_line, plain
 from instep.cli.store import ConfigArgument
-from instep.config.file import ConsumerConfiguration, PluginConfiguration, default_path, load
+from instep.config.file import (
+    ConsumerConfiguration,
+    Isolation,
+    PluginConfiguration,
+    default_path,
+    load,
+)
 from instep.config.plugins import check as check_plugins
 from instep.config.plugins import shown_sink, shown_source
 from instep.runtime.settings import ConsumerSettings
@@ -40,6 +46,10 @@ def check(config: ConfigArgument = None, output: FormatOption = Format.TABLE) ->
         table.add_row("  settings", Text(changed or "all default"))
         if consumer.workers > 1:
             table.add_row("  workers", Text(f"{consumer.workers} processes"))
+        if consumer.isolation is Isolation.PROCESS:
+            limit = consumer.memory_limit_bytes
+            most = f", {limit:,} bytes" if limit else ""
+            table.add_row("  isolation", Text(f"process{most}"))
         console.print(Text(plain(consumer.name), style="bold"))
         console.print(table)
     count = len(configuration.consumers)
@@ -54,6 +64,8 @@ def _facts(consumer: ConsumerConfiguration) -> dict[str, Any]:
         "source": {"kind": source.kind, **_jsonable(shown_source(source))},
         "sink": {"kind": sink.kind, **_jsonable(shown_sink(sink))},
         "workers": consumer.workers,
+        "isolation": consumer.isolation,
+        "memory_limit_bytes": consumer.memory_limit_bytes,
         "settings": dict(_changed(consumer.settings, ConsumerSettings())),
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -15,17 +15,10 @@ from instep.cli.output import Format
 from instep.cli.progress_view import LinesView, LiveView
 from instep.cli.signals import outlive_hangup, until_signalled
 from instep.cli.store import ConfigArgument, ConsumerOption, configured
-from instep.cli.worker import multi_process_consumer
-from instep.config.file import ConsumerConfiguration
-from instep.config.plugins import build_sink, build_source
+from instep.cli.worker import services_of
 from instep.errors import ConfigurationError, NotAlignedError
 from instep.model.position import Phase
-from instep.ports.listener import Listener
-from instep.runtime.consumer import Consumer
 from instep.runtime.group import Group
-from instep.runtime.lifecycle import Service
-from instep.runtime.receiver import Receiver
-from instep.runtime.streams.tee import TeeSink
 from instep.runtime.supervision import until_first_ended
 
 __all__ = ["run"]
@@ -78,12 +71,12 @@ def run(
             hint="it bounds the wait until every stream is aligned",
         )
     outlive_hangup()
-    consumers = configured(config, consumer)
     if output is None:
         output = Format.TABLE if sys.stdout.isatty() else Format.JSONL
     log_to_stderr(output)
+    consumers = configured(config, consumer)
     # Made first: it imports the plug-ins, and a signal meanwhile has nothing to complete.
-    group = Group([each for one in consumers for each in _runtimes(one)])
+    group = Group([each for one in consumers for each in services_of(one)])
     until_signalled(_run(group, until_aligned, timeout_s, output, period_s))
 
 
@@ -135,26 +128,3 @@ def _obstacles(group: Group) -> Iterator[str]:
                 why = stream.no_progress or stream.last_error
                 came = f"{health.consumer} / {stream.stream} is {stream.phase}"
                 yield f"{came}, attempt {stream.attempt}{', ' * bool(why)}{why}"
-
-
-def _runtimes(one: ConsumerConfiguration) -> Sequence[Service]:
-    source, sink = build_source(one.source), build_sink(one.sink)
-    if one.workers > 1:
-        if isinstance(source, Listener):
-            raise ConfigurationError(
-                "messages are received by one process, and this consumer has several workers",
-                where=f"{one.source.where.removesuffix('.source')}.workers",
-                hint="leave workers out",
-            )
-        return [multi_process_consumer(one, source, sink)]
-    if isinstance(sink, TeeSink):
-        if isinstance(source, Listener):
-            raise ConfigurationError(
-                "messages are kept by one sink, and a tee has several",
-                where=one.sink.where,
-                hint="name the sink that keeps them instead of the tee",
-            )
-        return sink.consumers(one.name, source, one.settings)
-    if isinstance(source, Listener):
-        return [Receiver(one.name, source, sink, one.settings)]
-    return [Consumer(one.name, source, sink, one.settings)]

@@ -8,6 +8,7 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeGuard, get_type_hints
 
@@ -21,6 +22,9 @@ from instep.runtime.settings import ConsumerSettings
 __all__ = [
     "Configuration",
     "ConsumerConfiguration",
+    "FileTable",
+    "Isolation",
+    "MemoryLimit",
     "PluginConfiguration",
     "default_path",
     "load",
@@ -31,8 +35,33 @@ _MAX_BYTES: Final = 1 << 20
 WorkerCount = Annotated[int, msgspec.Meta(ge=1, le=64)]
 
 
-class _Workers(msgspec.Struct, frozen=True):
+MemoryLimit = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Isolation(StrEnum):
+    """Where a consumer runs."""
+
+    NONE = "none"
+    """In the process of `instep run`, with all others."""
+    PROCESS = "process"
+    """In a process of its own: what ends it ends no other consumer."""
+
+
+class FileTable(msgspec.Struct, frozen=True, kw_only=True):
+    """The top of the file: what holds for each consumer that does not say otherwise."""
+
+    isolation: Isolation = Isolation.NONE
+    """`process` runs each consumer in a process of its own, which is started again alone when it
+    ends by a signal."""
+    memory_limit_bytes: MemoryLimit = 0
+    """Most memory of such a process (Linux): one that takes more is killed, and started again. 0:
+    no limit."""
+
+
+class _Placing(msgspec.Struct, frozen=True):
     workers: WorkerCount
+    isolation: Isolation
+    memory_limit_bytes: MemoryLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +99,8 @@ class ConsumerConfiguration:
     settings: ConsumerSettings
     workers: int = 1
     """Processes that share the streams."""
+    isolation: Isolation = Isolation.NONE
+    memory_limit_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +125,7 @@ def load(path: Path | str, environ: Mapping[str, str] = os.environ) -> Configura
     path = Path(path)
     place = str(path)
     document = _parsed(path, place)
-    _only_known(document, ("consumers",), place)
+    _only_known(document, ("consumers", *FileTable.__struct_fields__), place)
     tables = document.get("consumers", [])
     if isinstance(tables, dict):
         raise ConfigurationError(
@@ -106,8 +137,11 @@ def load(path: Path | str, environ: Mapping[str, str] = os.environ) -> Configura
         raise ConfigurationError(
             "no consumer is configured", where=place, hint="begin one with a line [[consumers]]"
         )
+    top = {key: value for key, value in document.items() if key != "consumers"}
+    filled, _ = expand(top, place, environ)
+    default = read_table(FileTable, filled, place)
     consumers = tuple(
-        _consumer(table, f"{place}: consumers[{index}]", environ)
+        _consumer(table, f"{place}: consumers[{index}]", environ, default)
         for index, table in enumerate(tables)
     )
     seen: dict[str, int] = {}
@@ -164,9 +198,10 @@ def _parsed(path: Path, place: str) -> dict[str, Any]:
 
 
 def _consumer(
-    table: dict[str, Any], where: str, environ: Mapping[str, str]
+    table: dict[str, Any], where: str, environ: Mapping[str, str], default: FileTable
 ) -> ConsumerConfiguration:
-    _only_known(table, ("name", "source", "sink", "workers", "settings"), where)
+    placing = _Placing.__struct_fields__
+    _only_known(table, ("name", "source", "sink", *placing, "settings"), where)
     name, _ = expand(_needed(table, "name", where), f"{where}.name", environ)
     if not isinstance(name, str) or not name.strip():
         raise ConfigurationError(
@@ -180,7 +215,7 @@ def _consumer(
         _part(_needed(table, "source", where), f"{where}.source", environ),
         _part(_needed(table, "sink", where), f"{where}.sink", environ),
         _settings(settings, f"{where}.settings", environ),
-        _workers(table, where, environ),
+        *msgspec.structs.astuple(_placing(table, where, environ, default)),
     )
 
 
@@ -198,9 +233,21 @@ def _part(table: Any, where: str, environ: Mapping[str, str]) -> PluginConfigura
     return PluginConfiguration(kind, where, _without_kind(filled), _without_kind(table), values)
 
 
-def _workers(table: dict[str, Any], where: str, environ: Mapping[str, str]) -> int:
-    given, _ = expand({"workers": table.get("workers", 1)}, where, environ)
-    return read_table(_Workers, given, where).workers
+def _placing(
+    table: dict[str, Any], where: str, environ: Mapping[str, str], default: FileTable
+) -> _Placing:
+    """In which processes a consumer runs."""
+    stated = {key: table[key] for key in _Placing.__struct_fields__ if key in table}
+    given, _ = expand({"workers": 1, **msgspec.structs.asdict(default), **stated}, where, environ)
+    placing = read_table(_Placing, given, where)
+    if placing.memory_limit_bytes and placing.isolation is Isolation.NONE:
+        raise ConfigurationError(
+            "a memory limit is of a process, and this consumer has none of its own",
+            where=f"{where}.memory_limit_bytes",
+            hint='write isolation = "process" beside it',
+            key="memory_limit_bytes",
+        )
+    return placing
 
 
 def _settings(table: Any, where: str, environ: Mapping[str, str]) -> ConsumerSettings:

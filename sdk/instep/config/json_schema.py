@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from instep.config.attribute_docs import attribute_docs
+from instep.config.file import FileTable
 from instep.config.reference import (
     PLUGINS,
     ConsumerTable,
@@ -57,11 +58,12 @@ def json_schema() -> dict[str, Any]:
         "description": "Consumers of instep: each keeps a store in step with a provider.",
         "type": "object",
         "properties": {
+            **definitions.pop(names[FileTable])["properties"],
             "consumers": {
                 "type": "array",
                 "minItems": 1,
                 "items": {"$ref": f"#/$defs/{names[ConsumerTable]}"},
-            }
+            },
         },
         "required": ["consumers"],
         "additionalProperties": False,

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Union, cast, get_args, get_origin, get
 import msgspec
 
 from instep.config.attribute_docs import attribute_docs
-from instep.config.file import WorkerCount
+from instep.config.file import FileTable, Isolation, MemoryLimit, WorkerCount
 from instep.config.plugins import sink_plugin, source_plugin
 from instep.errors import ConfigurationError
 from instep.runtime.settings import ConsumerSettings
@@ -42,6 +42,12 @@ class ConsumerTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     workers: WorkerCount = 1
     """Processes that share its streams, where one core is not enough: `instep run` starts them. A
     stream is followed by one of them."""
+    isolation: Isolation = Isolation.NONE
+    """`process` runs it in a process of its own, which is started again alone when it ends by a
+    signal. Not stated: as at the top of the file."""
+    memory_limit_bytes: MemoryLimit = 0
+    """Most memory of that process (Linux): one that takes more is killed, and started again. 0: no
+    limit. Not stated: as at the top of the file."""
     settings: ConsumerSettings = ConsumerSettings()
     """How it connects, retries, batches and aligns."""
 
@@ -75,6 +81,8 @@ class Table(msgspec.Struct, frozen=True):
     @property
     def heading(self) -> str:
         """As it is written in the file, with the kinds that it is for."""
+        if not self.path:
+            return "the top of the file"
         written = f"[[{self.path}]]" if self.repeated else f"[{self.path}]"
         kind = f' with kind = "{self.kind}"' if self.kind else ""
         return f"{written}{kind}{f' of {self.plugin}' if self.plugin != self.kind else ''}"
@@ -103,6 +111,7 @@ def installed(part: str) -> dict[str, type[msgspec.Struct] | None]:
 
 def tables() -> Iterator[Table]:
     """Every table of the file, a plug-in's after those of the core."""
+    yield from _tables(FileTable, "", "")
     yield from _tables(ConsumerTable, "consumers", "", repeated=True)
     for part in PLUGINS:
         for kind, struct in installed(part).items():

@@ -13,7 +13,7 @@ from instep.model.streams import StreamInfo
 from instep.ports.sink import Sink
 from instep.ports.source import Source
 from instep.runtime.health import ConsumerState, Health
-from instep.runtime.lifecycle import Service, first_error
+from instep.runtime.lifecycle import SinkService, first_error
 from instep.runtime.retry import Environment, late_wait_s
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.audit import audit_stream
@@ -25,7 +25,7 @@ from instep.runtime.workers.assigned_streams import AssignedStreams
 __all__ = ["Consumer"]
 
 
-class Consumer(Service):
+class Consumer(SinkService):
     """Keeps a sink in step with the streams of a source across losses, restarts and repetitions.
 
     ::

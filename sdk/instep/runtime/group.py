@@ -46,7 +46,9 @@ class Group:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop all, in the reverse order."""
+        """Stop all at once, and wait for each in the reverse order."""
+        for consumer in reversed(self.consumers):
+            consumer.stop()
         await self._stack.aclose()
 
     @property

@@ -1,11 +1,11 @@
-"""The base of all runtimes: start and stop, events, and the role in a pair."""
+"""The bases of all runtimes: start and stop, events, and the role in a pair."""
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -19,37 +19,31 @@ from instep.runtime.loop_lag import LoopLag
 from instep.runtime.retry import Environment, backoff_s, retrying
 from instep.runtime.settings import ConsumerSettings
 
-__all__ = ["Service", "first_error"]
+__all__ = ["Service", "SinkService", "first_error"]
 
 _EVENTS_KEPT = 1_000
 _OVER = frozenset({ConsumerState.FAILED, ConsumerState.STOPPED})
 
 
 class Service(ABC):
-    """Runs work on a sink in a task of the caller's loop, from `__aenter__` to `__aexit__`."""
+    """Runs in a task of the caller's loop, from `__aenter__` to `__aexit__`."""
 
     def __init__(
         self,
         name: str,
-        sink: Sink,
-        settings: ConsumerSettings | None,
-        environment: Environment | None,
+        settings: ConsumerSettings | None = None,
+        environment: Environment | None = None,
     ) -> None:
         self.name = name
-        self._sink = sink
         self._settings = settings or ConsumerSettings()
         self._environment = environment or Environment()
         self._now = self._environment.now
-        lease = sink.lease
-        self._pair = ActiveStandby(lease, report=partial(self._emit, "")) if lease else None
         self._task: asyncio.Task[None] | None = None
+        self._stopping = False
         self._error: Exception | None = None
-        self._sink_error = ""
-        """Why the sink could not be opened yet."""
         self._changed = asyncio.Event()
         self._listeners: list[deque[ConsumerEvent]] = []
         self._state = ConsumerState.STARTING
-        self._lag = LoopLag(self._environment.measure_lag_s, self._report_lag)
 
     @abstractmethod
     def health(self) -> Health:
@@ -60,32 +54,14 @@ class Service(ABC):
         """Wait until the consumer is up to date."""
 
     @abstractmethod
-    async def _work(self) -> None:
-        """The work, done until cancelled while this process is active."""
-
-    @abstractmethod
-    async def _close(self) -> None:
-        """Close the source or the listener."""
-
     async def __aenter__(self) -> Self:
-        """Open the sink and start. Neither provider nor sink need be reachable yet: a sink that is
-        away is opened later, with the waits between two connections.
+        """Start. Raises an error with which it cannot."""
 
-        Raises `SinkError` if waiting does not help.
-        """
-        opened = True
-        try:
-            await self._sink.open(self.name)
-        except Exception as error:
-            if self._environment.process_error(error) is not None:
-                self._failed(error)
-                raise
-            self._away(error)
-            opened = False
-        work = self._run(opened=opened)
-        self._task = asyncio.create_task(work, name=f"instep {self.name}")
-        self._lag.start()
-        return self
+    def stop(self) -> None:
+        """Begin to stop; `__aexit__` waits for it. Several that are told so stop at once."""
+        if self._task is not None and not self._stopping:
+            self._stopping = True
+            self._task.cancel()
 
     async def __aexit__(
         self,
@@ -94,19 +70,14 @@ class Service(ABC):
         traceback: TracebackType | None,
     ) -> None:
         """Stop: the commit under way is completed, connections are closed, the position is kept."""
+        self.stop()
         if self._task is not None:
-            self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._lag.stop()
         self._state = ConsumerState.FAILED if self._error else ConsumerState.STOPPED
         if self._error is None:
             self._emit("", "stopped", "stopped")
         else:
             self._wake()
-        try:
-            await self._close()
-        finally:
-            await self._sink.close()
 
     @property
     def error(self) -> Exception | None:
@@ -133,6 +104,106 @@ class Service(ABC):
                 await changed.wait()
         finally:
             self._listeners = [kept for kept in self._listeners if kept is not mine]
+
+    # -- inner parts -----------------------------------------------------------------------------
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        self._stopping = False
+        self._task = asyncio.create_task(work, name=f"instep {self.name}")
+
+    def _failed(self, error: Exception) -> None:
+        self._error = error
+        self._state = ConsumerState.FAILED
+        self._emit("", "failed", str(error))
+
+    async def _until(self, done: Callable[[], bool]) -> None:
+        while True:
+            changed = self._changed
+            if self._error is None and done():
+                return
+            self._check()
+            await changed.wait()
+
+    def _check(self) -> None:
+        """Raise its fatal error; it is a mistake to wait for a consumer that does not run."""
+        if self._error is not None:
+            raise self._error
+        if self._task is None or self._task.done():
+            raise RuntimeError(f"consumer {self.name} is not running")
+
+    def _emit(self, stream: str, kind: str, text: str) -> None:
+        at_us = int(self._now() * 1_000_000)
+        self._tell(ConsumerEvent(at_us, self.name, stream, kind, plain(text)))
+
+    def _tell(self, event: ConsumerEvent) -> None:
+        for listener in self._listeners:
+            listener.append(event)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let those look again who wait for a change."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+
+class SinkService(Service):
+    """Runs work on a sink."""
+
+    def __init__(
+        self,
+        name: str,
+        sink: Sink,
+        settings: ConsumerSettings | None,
+        environment: Environment | None,
+    ) -> None:
+        super().__init__(name, settings, environment)
+        self._sink = sink
+        lease = sink.lease
+        self._pair = ActiveStandby(lease, report=partial(self._emit, "")) if lease else None
+        self._sink_error = ""
+        """Why the sink could not be opened yet."""
+        self._lag = LoopLag(self._environment.measure_lag_s, self._report_lag)
+
+    @abstractmethod
+    async def _work(self) -> None:
+        """The work, done until cancelled while this process is active."""
+
+    @abstractmethod
+    async def _close(self) -> None:
+        """Close the source or the listener."""
+
+    async def __aenter__(self) -> Self:
+        """Open the sink and start. Neither provider nor sink need be reachable yet: a sink that is
+        away is opened later, with the waits between two connections.
+
+        Raises `SinkError` if waiting does not help.
+        """
+        opened = True
+        try:
+            await self._sink.open(self.name)
+        except Exception as error:
+            if self._environment.process_error(error) is not None:
+                self._failed(error)
+                raise
+            self._away(error)
+            opened = False
+        self._begin(self._run(opened=opened))
+        self._lag.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop: the commit under way is completed, connections are closed, the position is kept."""
+        await super().__aexit__(exc_type, exc, traceback)
+        self._lag.stop()
+        try:
+            await self._close()
+        finally:
+            await self._sink.close()
 
     async def handover(self) -> str:
         """Hand over to another process of the pair, after the commit under way. Returns its name.
@@ -201,38 +272,6 @@ class Service(ABC):
         self._state = ConsumerState.RETRYING
         self._sink_error = str(error)
         self._emit("", "disconnected", self._sink_error)
-
-    def _failed(self, error: Exception) -> None:
-        self._error = error
-        self._state = ConsumerState.FAILED
-        self._emit("", "failed", str(error))
-
-    async def _until(self, done: Callable[[], bool]) -> None:
-        while True:
-            changed = self._changed
-            if self._error is None and done():
-                return
-            self._check()
-            await changed.wait()
-
-    def _check(self) -> None:
-        """Raise its fatal error; it is a mistake to wait for a consumer that does not run."""
-        if self._error is not None:
-            raise self._error
-        if self._task is None or self._task.done():
-            raise RuntimeError(f"consumer {self.name} is not running")
-
-    def _emit(self, stream: str, kind: str, text: str) -> None:
-        at_us = int(self._now() * 1_000_000)
-        event = ConsumerEvent(at_us, self.name, stream, kind, plain(text))
-        for listener in self._listeners:
-            listener.append(event)
-        self._wake()
-
-    def _wake(self) -> None:
-        """Let those look again who wait for a change."""
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
 
 
 def first_error(error: Exception) -> Exception:

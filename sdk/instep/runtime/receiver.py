@@ -11,7 +11,7 @@ from instep.ports.listener import Intake, Listener
 from instep.ports.message_store import Handler, MessageStore
 from instep.ports.sink import Sink
 from instep.runtime.health import ConsumerState, Health, IntakeHealth
-from instep.runtime.lifecycle import Service, first_error
+from instep.runtime.lifecycle import SinkService, first_error
 from instep.runtime.messages.handler import HandlerDispatcher
 from instep.runtime.messages.intake import MessageIntake
 from instep.runtime.retry import Environment, backoff_s, retrying
@@ -25,7 +25,7 @@ _POLL_S = 0.02
 _log = logging.getLogger("instep.messages")
 
 
-class Receiver(Service):
+class Receiver(SinkService):
     """Receives numbered messages durably, and delivers them in order, each once.
 
     ::

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 import msgspec
 
@@ -18,24 +17,21 @@ from instep.model.streams import StreamInfo
 from instep.ports.sink import Sink
 from instep.ports.source import Source
 from instep.runtime.health import ConsumerState, Health, StreamHealth
-from instep.runtime.lifecycle import Service, first_error
+from instep.runtime.lifecycle import SinkService, first_error
 from instep.runtime.retry import Environment, backoff_s, late_wait_s
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.discovery import StreamDiscovery
 from instep.runtime.streams.start_order import holds_others_up, stage_of
+from instep.runtime.workers.carried_health import counted_stream, disconnected
 from instep.runtime.workers.messages import Assignment, WorkerReport
-from instep.runtime.workers.process import WorkerProcess
+from instep.runtime.workers.process import WorkerLostError, WorkerProcess, how_ended
 
 __all__ = ["MultiProcessConsumer", "WorkerLostError"]
 
-
-class WorkerLostError(InstepError):
-    """A worker process has ended again and again, as often as `reconnect_attempts` allows."""
-
-    code = "worker-lost"
+_decode: Final = msgspec.msgpack.Decoder(WorkerReport).decode
 
 
-class MultiProcessConsumer(Service):
+class MultiProcessConsumer(SinkService):
     """Follows the streams of a source by worker processes, each with a part of the streams.
 
     Promised is what a `Consumer` promises, and:
@@ -183,7 +179,7 @@ class MultiProcessConsumer(Service):
             begun_s = loop.time()
             worker.begin()
             status = await worker.process.run(
-                partial(self._assignment, worker), partial(self._heard, worker)
+                partial(self._heard, worker), partial(self._assignment, worker)
             )
             worker.lost("its worker process has ended")
             if worker.failure is not None:
@@ -192,7 +188,7 @@ class MultiProcessConsumer(Service):
                 continue
             healthy = loop.time() - begun_s >= self._settings.healthy_after_s
             failures = 1 if healthy else failures + 1
-            text = f"worker {worker.number} has ended {_how(status)}"
+            text = f"worker {worker.number} has ended {how_ended(status)}"
             if 0 < self._settings.reconnect_attempts <= failures:
                 raise WorkerLostError(
                     text, where=self.name, hint="stderr has what it wrote; is memory short?"
@@ -257,7 +253,7 @@ class _Worker:
 
     def __init__(self, number: int, program: Sequence[str], request: bytes) -> None:
         self.number = number
-        self.process = WorkerProcess(program, request)
+        self.process = WorkerProcess(program, request, _decode)
         self.streams: dict[str, StreamHealth] = {}
         self.health: Health | None = None
         self.failure: InstepError | None = None
@@ -284,30 +280,14 @@ class _Worker:
             return
         self.health = report.health
         for stream in report.health.streams:
-            self.streams[stream.stream] = _counted(stream, self._before.get(stream.stream))
+            self.streams[stream.stream] = counted_stream(stream, self._before.get(stream.stream))
 
     def lost(self, why: str) -> None:
         """Its process has ended: what is known of its streams is not of now."""
         self.health = None
         for id_, stream in self.streams.items():
-            self.streams[id_] = msgspec.structs.replace(
-                stream, connected=False, caught_up=False, last_error=stream.last_error or why
-            )
+            self.streams[id_] = disconnected(stream, why)
         self._before = dict(self.streams)
-
-
-def _counted(stream: StreamHealth, before: StreamHealth | None) -> StreamHealth:
-    """The health of a stream, counted since the consumer started."""
-    if before is None:
-        return stream
-    deviations = Counter(before.deviations)
-    deviations.update(stream.deviations)
-    return msgspec.structs.replace(
-        stream,
-        records=before.records + stream.records,
-        quarantined=before.quarantined + stream.quarantined,
-        deviations=dict(deviations),
-    )
 
 
 def _unread(stream: StreamInfo) -> StreamHealth:
@@ -328,11 +308,3 @@ def _unread(stream: StreamInfo) -> StreamHealth:
         tombstone_retention_s=stream.tombstone_retention_s,
         endpoint=stream.endpoint,
     )
-
-
-def _how(status: int) -> str:
-    if status >= 0:
-        return f"with status {status}"
-    with contextlib.suppress(ValueError):
-        return f"by {signal.Signals(-status).name}"
-    return f"by signal {-status}"

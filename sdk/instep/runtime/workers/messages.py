@@ -16,7 +16,14 @@ from instep.errors import InstepError
 from instep.model.streams import StreamInfo
 from instep.runtime.health import ConsumerEvent, Health
 
-__all__ = ["Assignment", "ErrorData", "WorkerReport", "as_frame", "read_frame"]
+__all__ = [
+    "Assignment",
+    "ConsumersReport",
+    "ErrorData",
+    "WorkerReport",
+    "as_frame",
+    "read_frame",
+]
 
 _LENGTH_BYTES: Final = 4
 
@@ -79,7 +86,26 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     """Its fatal error: this is the last report."""
 
 
-def as_frame(message: Assignment | WorkerReport | bytes) -> bytes:
+class ConsumersReport(msgspec.Struct, frozen=True, kw_only=True):
+    """From a process that runs all of a consumer: one or, of a tee, one for each sink. They are
+    told apart by their place.
+    """
+
+    healths: tuple[Health, ...] = ()
+    """Empty where there are none: their parts could not be made."""
+    events: tuple[tuple[int, ConsumerEvent], ...] = ()
+    """What happened since the last report, with the place of the consumer."""
+    aligned: frozenset[int] = frozenset()
+    """Those whose `aligned` has returned …"""
+    not_aligned: dict[int, ErrorData] = {}
+    """… and what it raised, of others."""
+    failures: dict[int, ErrorData] = {}
+    """Fatal errors."""
+    failure: ErrorData | None = None
+    """Why the parts could not be made."""
+
+
+def as_frame(message: Assignment | WorkerReport | ConsumersReport | bytes) -> bytes:
     """The bytes that carry a message; bytes are carried as they are."""
     content = message if isinstance(message, bytes) else msgspec.msgpack.encode(message)
     return len(content).to_bytes(_LENGTH_BYTES) + content

@@ -1,35 +1,48 @@
-"""One worker process, as the consumer that started it sees it."""
+"""A process that reports to the one that started it, as that one sees it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from instep.runtime.workers.messages import Assignment, WorkerReport, as_frame, read_frame
+from instep.errors import InstepError
+from instep.runtime.workers.messages import Assignment, as_frame, read_frame
 
-__all__ = ["WorkerProcess"]
+__all__ = ["WorkerLostError", "WorkerProcess", "how_ended"]
+
+Report = TypeVar("Report")
 
 _STOP_WITHIN_S: Final = 3.0
 """A worker that has not ended so long after it was told to is killed: its commit is rolled back."""
 _SILENT_S: float = 120.0
 """A worker reports every second. One that is silent for so long hangs."""
-_decode: Final = msgspec.msgpack.Decoder(WorkerReport).decode
 
 
-class WorkerProcess:
+class WorkerLostError(InstepError):
+    """A process has ended again and again, as often as `reconnect_attempts` allows."""
+
+    code = "worker-lost"
+
+
+class WorkerProcess(Generic[Report]):
     """Starts a program (`instep.runtime.workers.program`) with a request, and stops it.
 
     It ends when its standard input is closed: with us, too, however we end.
     """
 
-    def __init__(self, program: Sequence[str], request: bytes) -> None:
+    def __init__(
+        self, program: Sequence[str], request: bytes, decode: Callable[[bytes], Report]
+    ) -> None:
+        """`decode` reads what it reports."""
+        self._decode = decode
         self._program = [sys.executable, *program]
         self._request = request
         self._process: Process | None = None
@@ -40,11 +53,14 @@ class WorkerProcess:
         return self._process.pid if self._process is not None else None
 
     async def run(
-        self, assignment: Callable[[], Assignment], report: Callable[[WorkerReport], None]
+        self,
+        report: Callable[[Report], None],
+        assignment: Callable[[], Assignment] | None = None,
     ) -> int:
         """Run it until it ends by itself, and return its exit status: negative is a signal.
 
-        `assignment` is asked for when it has started: until then, `assign` tells nobody.
+        `assignment` is asked for when it has started: until then, `assign` tells nobody. None: it
+        is assigned nothing.
         Cancelling stops it: it completes its commit, and is killed where that takes too long.
         """
         path = os.pathsep.join(entry for entry in sys.path if entry)
@@ -57,24 +73,46 @@ class WorkerProcess:
             start_new_session=True,
         )
         self._process = process
+        # A task: cancelling us cuts no frame, and what it reports while it stops is told, too.
+        reading = asyncio.create_task(self._read(process, report))
         try:
             self._write(self._request)
-            self.assign(assignment())
-            while (frame := await _next(process)) is not None:
-                report(_decode(frame))
-            # Who closes its output without ending does not follow its streams any more.
-            return await _ended(process)
+            if assignment is not None:
+                self.assign(assignment())
+            await asyncio.wait({reading})
+            reading.result()
+            # Who closes its output without ending does not do its work any more.
+            return await _ended(process, reading)
         finally:
             self._process = None
-            await _ended(process)
+            await _ended(process, reading)
+
+    def kill(self) -> None:
+        """Kill it where it runs; `run` returns then."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
 
     def assign(self, assignment: Assignment) -> None:
         """Tell it what it follows from now on, while it runs."""
         self._write(msgspec.msgpack.encode(assignment))
 
+    async def _read(self, process: Process, report: Callable[[Report], None]) -> None:
+        while (frame := await _next(process)) is not None:
+            report(self._decode(frame))
+
     def _write(self, content: bytes) -> None:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.write(as_frame(content))
+
+
+def how_ended(status: int) -> str:
+    """How a process has ended, by its exit status: "by SIGSEGV", "with status 3"."""
+    if status >= 0:
+        return f"with status {status}"
+    with suppress(ValueError):
+        return f"by {signal.Signals(-status).name}"
+    return f"by signal {-status}"
 
 
 async def _next(process: Process) -> bytes | None:
@@ -89,17 +127,19 @@ async def _next(process: Process) -> bytes | None:
         return None
 
 
-async def _ended(process: Process) -> int:
+async def _ended(process: Process, reading: asyncio.Task[None]) -> int:
     """Let the process end, or end it. Returns its exit status."""
     assert process.stdin is not None
     process.stdin.close()
     try:
         async with asyncio.timeout(_STOP_WITHIN_S):
             # What it still reports is read: else it waits for us with a full pipe.
-            while process.stdout is not None and await process.stdout.read(1 << 16):
-                pass
+            await asyncio.wait({reading})
             return await process.wait()
     except TimeoutError:
         with suppress(ProcessLookupError):
             process.kill()
         return await process.wait()
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)

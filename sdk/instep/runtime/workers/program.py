@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
-import os
-import sys
 from collections.abc import Callable
 from typing import BinaryIO, Final, NamedTuple
 
@@ -19,11 +16,11 @@ from instep.runtime.health import ConsumerEvent
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.supervision import until_first_ended
 from instep.runtime.workers.assigned_streams import AssignedStreams
+from instep.runtime.workers.child_pipes import pipes_to_parent, write_report
 from instep.runtime.workers.messages import (
     Assignment,
     ErrorData,
     WorkerReport,
-    as_frame,
     read_frame,
 )
 
@@ -52,14 +49,14 @@ async def run_worker(make: Callable[[bytes], WorkerParts]) -> None:
     `make` makes the parts out of the request that `WorkerProcess` was given. A fatal error is in
     the last report. Cancelling completes the commit under way.
     """
-    frames, reports = await _pipes()
+    frames, reports = await pipes_to_parent()
     request, first = await read_frame(frames), await read_frame(frames)
     if request is None or first is None:
         return
     try:
         consumer, assigned = _consumer(make(request), _decode(first))
     except Exception as error:  # noqa: BLE001 - carried to whoever started us
-        await _write(reports, WorkerReport(failure=ErrorData.of(error)))
+        await write_report(reports, WorkerReport(failure=ErrorData.of(error)))
         return
     # What start-up has made stays: no garbage collection looks through it again.
     gc.collect()
@@ -81,7 +78,7 @@ async def run_worker(make: Callable[[bytes], WorkerParts]) -> None:
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
         carried = None if failure is None else ErrorData.of(failure)
-        await _write(reports, _report(consumer, events, carried))
+        await write_report(reports, _report(consumer, events, carried))
 
 
 def _consumer(parts: WorkerParts, assignment: Assignment) -> tuple[Consumer, AssignedStreams]:
@@ -116,7 +113,7 @@ async def _tell(consumer: Consumer, events: list[ConsumerEvent], reports: Binary
         now_s = asyncio.get_running_loop().time()
         if events or now_s - told_s >= _HEALTH_EVERY_S:
             told_s = now_s
-            await _write(reports, _report(consumer, events))
+            await write_report(reports, _report(consumer, events))
         await asyncio.sleep(_LOOK_EVERY_S)
 
 
@@ -126,24 +123,3 @@ def _report(
     told = tuple(events)
     events.clear()
     return WorkerReport(health=consumer.health(), events=told, failure=failure)
-
-
-async def _write(reports: BinaryIO, report: WorkerReport) -> None:
-    def write() -> None:
-        # Whoever started us may have ended: then so do we, since our input has.
-        with contextlib.suppress(BrokenPipeError):
-            reports.write(as_frame(report))
-            reports.flush()
-
-    await asyncio.to_thread(write)
-
-
-async def _pipes() -> tuple[asyncio.StreamReader, BinaryIO]:
-    """Standard input, and what was standard output: what others print there goes to stderr."""
-    reports = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    frames = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(frames), sys.stdin
-    )
-    return frames, reports

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sys
 
+import msgspec
 import pytest
 
 from instep.runtime.workers import process
@@ -13,6 +14,7 @@ from instep.runtime.workers.messages import Assignment, WorkerReport
 from instep.runtime.workers.process import WorkerProcess
 
 pytestmark = pytest.mark.asyncio
+decode = msgspec.msgpack.Decoder(WorkerReport).decode
 DEAF = "import time; time.sleep(1000)"
 
 
@@ -26,15 +28,15 @@ def heard(_: WorkerReport) -> None:
 
 async def test_one_that_is_silent_for_too_long_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_SILENT_S", 0.2)
-    worker = WorkerProcess(["-c", DEAF], b"")
-    assert await asyncio.wait_for(worker.run(assignment, heard), 60) == -signal.SIGKILL
+    worker = WorkerProcess(["-c", DEAF], b"", decode)
+    assert await asyncio.wait_for(worker.run(heard, assignment), 60) == -signal.SIGKILL
     assert worker.pid is None
 
 
 async def test_one_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_STOP_WITHIN_S", 0.2)
-    worker = WorkerProcess(["-c", DEAF], b"")
-    running = asyncio.create_task(worker.run(assignment, heard))
+    worker = WorkerProcess(["-c", DEAF], b"", decode)
+    running = asyncio.create_task(worker.run(heard, assignment))
     async with asyncio.timeout(60):
         while worker.pid is None:
             await asyncio.sleep(0.01)
@@ -54,8 +56,8 @@ async def test_what_is_assigned_while_it_starts_reaches_it() -> None:
     def latest() -> Assignment:
         return Assignment(streams=(), assigned=frozenset(assigned))
 
-    worker = WorkerProcess(["-c", echo], b"")
-    running = asyncio.create_task(worker.run(latest, heard))
+    worker = WorkerProcess(["-c", echo], b"", decode)
+    running = asyncio.create_task(worker.run(heard, latest))
     await asyncio.sleep(0)
     assigned.append("late")
     worker.assign(latest())
@@ -64,11 +66,11 @@ async def test_what_is_assigned_while_it_starts_reaches_it() -> None:
 
 @pytest.mark.parametrize("status", [0, 3])
 async def test_one_that_ends_at_once_tells_how(status: int) -> None:
-    worker = WorkerProcess(["-c", f"raise SystemExit({status})"], b"")
-    assert await asyncio.wait_for(worker.run(assignment, heard), 60) == status
+    worker = WorkerProcess(["-c", f"raise SystemExit({status})"], b"", decode)
+    assert await asyncio.wait_for(worker.run(heard, assignment), 60) == status
 
 
 async def test_a_program_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(FileNotFoundError):
-        await WorkerProcess([], b"").run(assignment, heard)
+        await WorkerProcess([], b"", decode).run(heard, assignment)
