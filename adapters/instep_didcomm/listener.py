@@ -102,6 +102,7 @@ class DidcommListener:
         """Messages that could not be read or were not proven, by reason; those that their sequence
         refused are counted by the intake."""
         self._logged: set[str] = set()
+        self._told_that_it_cannot_send = False
 
     def __repr__(self) -> str:
         return f"<DidcommListener {self.address or self._options.listen}>"
@@ -164,6 +165,10 @@ class DidcommListener:
             return
         sender = self._sender
         if sender is None:
+            if self._told_that_it_cannot_send:
+                return
+            # Once: whatever is owed to whom, trying again does not help.
+            self._told_that_it_cannot_send = True
             raise _no_did_error()
         match effect:
             case AskResend():

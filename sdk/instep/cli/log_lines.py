@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Final
+from pathlib import Path
+from typing import Final, TextIO
 
 import typer
 
 from instep.cli.output import Format, json_bytes, plain, stamp
+from instep.runtime.sampling import LineSampler
 
-__all__ = ["OUTPUT", "LogLines", "line_of", "log_to_stderr", "say"]
+__all__ = [
+    "OUTPUT",
+    "LogLines",
+    "SampledHandler",
+    "line_of",
+    "log_to_stderr",
+    "say",
+    "tell_left_out",
+]
 
 OUTPUT: Final[ContextVar[Format]] = ContextVar("OUTPUT", default=Format.TABLE)
 """How the command prints: its errors on stderr, too."""
@@ -36,6 +48,43 @@ class LogLines(logging.Formatter):
         return json_bytes(line).decode()
 
 
+class SampledHandler(logging.StreamHandler[TextIO]):
+    """Prints what loggers say to stderr: of each place in the code a few lines, then one in half a
+    minute. What one peer causes again and again fills no disk.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now_s = now_s
+        self._sampler = LineSampler()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        site = (record.pathname, record.lineno)
+        traceback = bool(record.exc_info)
+        if self._sampler.admits(site, self._now_s(), traceback=traceback):
+            super().emit(record)
+
+    def tell_left_out(self) -> None:
+        """Print how many lines were left out, of each place."""
+        self.acquire()
+        try:
+            for (path, line), one in self._sampler.left_out(self._now_s()):
+                place = f"{Path(path).name}:{line}"
+                text = f"{one.count:,} more lines of {place} in the last {one.for_s:.0f} s"
+                super().emit(
+                    logging.LogRecord("instep.log", logging.WARNING, "", 0, text, None, None)
+                )
+        finally:
+            self.release()
+
+
+def tell_left_out() -> None:
+    """Print how many lines were left out (`SampledHandler`)."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, SampledHandler):
+            handler.tell_left_out()
+
+
 def log_to_stderr(output: Format) -> None:
     """Print warnings and errors to stderr, unless this program has configured logging itself."""
     OUTPUT.set(output)
@@ -43,7 +92,7 @@ def log_to_stderr(output: Format) -> None:
     ours = [one for one in root.handlers if isinstance(one.formatter, LogLines)]
     if root.handlers and not ours:
         return
-    handler = ours[0] if ours else logging.StreamHandler()
+    handler = ours[0] if ours else SampledHandler()
     handler.setFormatter(LogLines(output))
     if not ours:
         root.addHandler(handler)

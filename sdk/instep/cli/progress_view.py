@@ -14,10 +14,12 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from instep.cli.live_screen import live_screen, stream_lines
-from instep.cli.output import json_line, stamp
+from instep.cli.log_lines import tell_left_out
+from instep.cli.output import json_bytes, json_line, stamp
 from instep.runtime.group import Group
 from instep.runtime.health import ConsumerEvent, Health, StreamHealth
 from instep.runtime.lifecycle import Service
+from instep.runtime.sampling import EventSampler
 
 __all__ = ["LinesView", "LiveView", "View"]
 
@@ -38,6 +40,7 @@ class View(ABC):
         self._period_s = period_s
         self._followers: list[asyncio.Task[None]] = []
         self._last: dict[tuple[str, str], tuple[float, int]] = {}
+        self._samplers = {one.name: EventSampler() for one in group.consumers}
 
     async def __aenter__(self) -> Self:
         self._followers = [asyncio.create_task(self._follow(c)) for c in self._group.consumers]
@@ -55,6 +58,7 @@ class View(ABC):
         for follower in self._followers:
             follower.cancel()
         await asyncio.gather(*self._followers, return_exceptions=True)
+        self._tell_left_out(after_s=0.0)
 
     async def watch(self) -> None:
         """Show until cancelled. Raises when the output cannot be written, as when its reader is
@@ -66,14 +70,30 @@ class View(ABC):
             )
             for follower in done:
                 follower.result()
+            self._tell_left_out()
             self.health(self._group.health())
             if not following:
                 # All have failed: waiting for the group raises the reason.
                 await asyncio.sleep(self._period_s)
 
     async def _follow(self, consumer: Service) -> None:
+        sampler = self._samplers[consumer.name]
         async for event in consumer.events():
-            self.event(event)
+            size, received = self.size_of(event), consumer.received_bytes
+            if sampler.admits(event.kind, size, received, time.monotonic()):
+                self.event(event)
+
+    def _tell_left_out(self, after_s: float | None = None) -> None:
+        """Tell how many events were not told, and show them as events of the kind `left-out`."""
+        tell_left_out()
+        now_s, at_us = time.monotonic(), time.time_ns() // 1_000
+        for consumer in self._group.consumers:
+            sampler, received = self._samplers[consumer.name], consumer.received_bytes
+            for one in sampler.left_out(now_s, *([] if after_s is None else [after_s])):
+                text = f"{one.count:,} more of {one.kind} in the last {one.for_s:.0f} s"
+                event = ConsumerEvent(at_us, consumer.name, "", "left-out", text)
+                if sampler.admits_summary(one.kind, self.size_of(event), received, now_s):
+                    self.event(event)
 
     def records_per_s(self, consumer: str, stream: StreamHealth) -> float:
         """Records committed per second since the last call."""
@@ -86,6 +106,10 @@ class View(ABC):
     def event(self, event: ConsumerEvent) -> None:
         """Show something that happened to a consumer."""
 
+    def size_of(self, event: ConsumerEvent) -> int:  # noqa: ARG002 - a screen does not grow
+        """The bytes that an event adds to a log."""
+        return 0
+
     @abstractmethod
     def health(self, healths: tuple[Health, ...]) -> None:
         """Show the health of all consumers."""
@@ -95,14 +119,10 @@ class LinesView(View):
     """Prints one JSON object a line: `event` is the kind of an event, or `health`."""
 
     def event(self, event: ConsumerEvent) -> None:
-        line = {
-            "at": stamp(event.at_us),
-            "event": event.kind,
-            "consumer": event.consumer,
-            "stream": event.stream,
-            "text": event.text,
-        }
-        json_line(line, flush=True)
+        json_line(_line_of(event), flush=True)
+
+    def size_of(self, event: ConsumerEvent) -> int:
+        return len(json_bytes(_line_of(event))) + 1
 
     def health(self, healths: tuple[Health, ...]) -> None:
         at = stamp(time.time_ns() // 1_000)
@@ -137,6 +157,16 @@ class LinesView(View):
                 },
                 flush=True,
             )
+
+
+def _line_of(event: ConsumerEvent) -> dict[str, str]:
+    return {
+        "at": stamp(event.at_us),
+        "event": event.kind,
+        "consumer": event.consumer,
+        "stream": event.stream,
+        "text": event.text,
+    }
 
 
 class LiveView(View):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from types import TracebackType
@@ -17,6 +16,7 @@ from instep.runtime.active_standby import ActiveStandby
 from instep.runtime.health import ConsumerEvent, ConsumerState, Health, PairHealth
 from instep.runtime.loop_lag import LoopLag
 from instep.runtime.retry import Environment, backoff_s, retrying
+from instep.runtime.sampling import EventBuffer
 from instep.runtime.settings import ConsumerSettings
 
 __all__ = ["Service", "SinkService", "first_error"]
@@ -42,7 +42,7 @@ class Service(ABC):
         self._stopping = False
         self._error: Exception | None = None
         self._changed = asyncio.Event()
-        self._listeners: list[deque[ConsumerEvent]] = []
+        self._listeners: list[EventBuffer] = []
         self._state = ConsumerState.STARTING
 
     @abstractmethod
@@ -80,6 +80,13 @@ class Service(ABC):
             self._wake()
 
     @property
+    def received_bytes(self) -> int | None:
+        """The bytes of all messages that peers have sent since the start, taken or not; None where
+        nothing listens for messages.
+        """
+        return None
+
+    @property
     def error(self) -> Exception | None:
         """The fatal error that has ended it; None if there was none."""
         return self._error
@@ -90,9 +97,9 @@ class Service(ABC):
 
     async def events(self) -> AsyncIterator[ConsumerEvent]:
         """Iterate over the events from now on, until the consumer stops. A slow reader loses the
-        oldest events.
+        oldest events, of the kind that has most.
         """
-        mine: deque[ConsumerEvent] = deque(maxlen=_EVENTS_KEPT)
+        mine = EventBuffer(_EVENTS_KEPT)
         self._listeners.append(mine)
         try:
             while True:

@@ -78,6 +78,8 @@ class Receiver(SinkService):
         self._handler = handler
         self._intake: MessageIntake | None = None
         self._dispatcher: HandlerDispatcher | None = None
+        self._received_before = 0
+        """The bytes of the messages of intakes before this one."""
         self._restart_error = ""
         """Why its parts are being started again."""
 
@@ -95,6 +97,11 @@ class Receiver(SinkService):
         standing by.
         """
         return self._intake
+
+    @property
+    def received_bytes(self) -> int:
+        earlier, intake = self._received_before, self._intake
+        return earlier + (intake.received_bytes if intake is not None else 0)
 
     async def aligned(self, timeout_s: float | None = None) -> None:
         """Wait until it listens: there is nothing to align. Raises as `wait` does, and
@@ -165,6 +172,7 @@ class Receiver(SinkService):
         assert store is not None
         await self._open_store(store)
         handled = self._handler is not None
+        self._received_before = self.received_bytes
         intake = self._intake = MessageIntake(
             self._listener,
             store,

@@ -134,6 +134,8 @@ class MessageIntake:
         """Messages by their outcome in a commit, and commits, since the start."""
         self.deviations: Counter[str] = Counter()
         """Departures of the peers since the start: kind → count."""
+        self.received_bytes = 0
+        """Bytes of all messages since the start, also of those that are refused."""
         self.last_error = ""
         """Why the store does not commit; empty while it does."""
 
@@ -527,6 +529,7 @@ class MessageIntake:
     def _submit(self, request: PendingRequest) -> bool:
         """Queue a call, which will be answered; False: there is no room."""
         messages = len(request.entries)
+        self.received_bytes += request.size_bytes
         if self._committer.submit(request, messages or 1, request.size_bytes):
             return True
         self._refused[self._no_room.value] += messages
