@@ -50,8 +50,12 @@ __all__ = [
 
 MIB: Final = 1024 * 1024
 _HEARTBEAT_S: Final = 30.0
-_READ_BYTES: Final = 64 * 1024
-"""What aiohttp reads ahead of a body. It also bounds how many chunks it parses in one go."""
+_READ_BYTES: Final = 8 * 1024
+"""What aiohttp reads ahead of a body. It parses a sixteenth as many chunks at most in one go, which
+takes about a millisecond, and pauses; or pauses after so many bytes at least."""
+_PAUSES: Final = 64
+"""So many pauses a body may have, and one more for each `_READ_BYTES`: with more, its chunks are
+smaller than 32 bytes, and there are thousands."""
 _HELD_BYTES: Final = 64 * MIB
 """Of bodies that are read or inflated at once, or four of the longest kind if that is more."""
 _RETRY_AFTER_S: Final = 1
@@ -504,18 +508,24 @@ class BoundedServer:
             self._held_bytes -= len(held)
 
     async def _read_body(self, request: web.BaseRequest, held: bytearray) -> None:
-        """Read a body into `held`. Raises `BodyTooBigError`, and `Busy` where all requests together
-        hold too much.
+        """Read a body into `held`. Raises `BodyTooBigError`, `CorruptBodyError` where it comes in
+        thousands of tiny chunks, and `Busy` where all requests together hold too much.
         """
         limit_bytes = self.limits.max_body_bytes
         most_bytes = max(_HELD_BYTES, 4 * limit_bytes)
+        connection = request.protocol
+        assert isinstance(connection, _Connection)
+        pauses = connection.pauses
         async for chunk in request.content.iter_any():
             held += chunk
             self._held_bytes += len(chunk)
             if len(held) > limit_bytes:
                 raise BodyTooBigError
+            if connection.pauses - pauses > _PAUSES + len(held) // _READ_BYTES:
+                raise CorruptBodyError
             if self._held_bytes > most_bytes:
                 raise Busy
+            await asyncio.sleep(0)  # what has arrived already is read without a pause
 
     async def _serve_websocket(
         self, request: web.BaseRequest, path: str, connection: _Connection
@@ -608,6 +618,8 @@ class _Connection(web.RequestHandler):
         is awaited.
         """
         self._timer: asyncio.TimerHandle | None = None
+        self.pauses = 0
+        """How often more of a body had come than is read ahead."""
         self._lingering = False
         self._open: asyncio.Transport | None = None
         """Set apart because `transport` is already None while a closed connection still writes."""
@@ -664,6 +676,10 @@ class _Connection(web.RequestHandler):
             self.force_close()
             linger(transport, self.connection_lost)
         return resp, lost
+
+    def pause_reading(self) -> None:
+        self.pauses += 1
+        super().pause_reading()
 
     @contextmanager
     def handling(self) -> Iterator[None]:

@@ -1,10 +1,11 @@
-"""A hostile run: all attacks of `tests.hostile.attacks` at once, beside honest senders and an
-honest stream, against one `instep run` with 1,024 descriptors.
+"""A hostile run: all attacks of `tests.hostile.attacks` and all bombs of `tests.hostile.bombs` at
+once, beside honest senders and an honest stream, against one `instep run` with 1,024 descriptors.
 
     python -m tests.hostile --minutes 10
 
 Shown as one JSON object. The exit code is 1 where an honest message was lost, came twice or out of
-order, the process ended, or a bound was passed.
+order, the process ended, or a bound was passed: the time of the honest answers, the lag of the
+loop, memory, disk, and what strangers add to the log.
 """
 
 from __future__ import annotations
@@ -19,69 +20,31 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-import aiohttp
-
-from tests.hostile.attacks import ATTACKS, BID, Stranger
+from tests.hostile.attacks import ATTACKS, Stranger
+from tests.hostile.bombs import BOMBS, endless_provider
+from tests.hostile.honest import DidcommSender, HonestSender, RmSender
 from tests.hostile.site import LIMITS, Limits, Site, site
 
 __all__ = ["judge", "run"]
 
-
-class Honest:
-    """One sender: numbers its messages, and sends each until it is accepted."""
-
-    def __init__(self, url: str, name: str, every_s: float) -> None:
-        self.url = url
-        self.did = f"did:ex:honest-{name}"
-        self.every_s = every_s
-        self.accepted = 0
-        self.seconds: list[float] = []
-        """From the first sending of a message to its acceptance."""
-
-    async def run(self, until_s: float) -> None:
-        timeout = aiohttp.ClientTimeout(total=10)
-        async with aiohttp.ClientSession(timeout=timeout) as session:
-            for number in itertools.count(1):
-                if time.monotonic() >= until_s:
-                    return
-                await self._send(session, number)
-                self.accepted = number
-                await asyncio.sleep(self.every_s)
-
-    async def _send(self, session: aiohttp.ClientSession, number: int) -> None:
-        began_s = time.monotonic()
-        message: dict[str, Any] = {
-            "id": f"{self.did[-8:]}-{number}",
-            "type": BID,
-            "from": self.did,
-            "thid": "honest",
-            "sender_order": number,
-            "body": {"amount": number},
-        }
-        for sent_count in itertools.count(1):
-            if sent_count > 1:
-                message["sent_count"] = sent_count
-            try:
-                async with session.post(self.url, json=message) as response:
-                    if response.status == 202:
-                        break
-                    assert response.status == 503, await response.text()
-            except (aiohttp.ClientError, OSError, TimeoutError):
-                pass
-            await asyncio.sleep(0.05)
-        self.seconds.append(time.monotonic() - began_s)
+_RM_SENDERS: Final = 4
 
 
 async def run(
-    at: Site, seconds: float, senders: int, attacks_per_s: float, seed: int
+    at: Site, seconds: float, senders: int, attacks_per_s: float, seed: int, only: str = ""
 ) -> dict[str, Any]:
-    """Attack a site for so long. Returns the facts."""
+    """Attack a site for so long, by the attacks whose name contains `only`. Returns the facts."""
     until_s = time.monotonic() + seconds
-    honest = [Honest(at.url, f"{n:02}", senders / 100) for n in range(senders)]
-    async with Stranger(at.url, seed, attacks_per_s) as stranger:
-        attacks = [asyncio.ensure_future(attack(stranger)) for attack in ATTACKS]
+    honest: list[HonestSender] = [RmSender(at.rm, senders / 100) for _ in range(_RM_SENDERS)]
+    honest += [DidcommSender(at.url, f"{n:02}", senders / 100) for n in range(senders)]
+    async with (
+        Stranger(at.url, at.rm, seed, attacks_per_s) as stranger,
+        endless_provider(stranger, at.endless_port),
+    ):
+        chosen = [attack for attack in (*ATTACKS, *BOMBS) if only in attack.__name__]
+        attacks = [asyncio.ensure_future(attack(stranger)) for attack in chosen]
         sending = [asyncio.ensure_future(one.run(until_s)) for one in honest]
         try:
             while not all(task.done() for task in sending):
@@ -95,6 +58,7 @@ async def run(
                 task.cancel()
             await asyncio.gather(*attacks, *sending, return_exceptions=True)
         answers = dict(sorted(stranger.answers.items()))
+        sent_bytes = stranger.sent_bytes
     audit = await asyncio.to_thread(at.audit)
     for one in sending:
         one.result()
@@ -103,7 +67,7 @@ async def run(
         "seconds": seconds,
         "honest_messages": sum(one.accepted for one in honest),
         "wrong_senders": [
-            one.did for one in honest if at.heard(one.did) != list(range(1, one.accepted + 1))
+            one.name for one in honest if at.heard(one.name) != list(range(1, one.accepted + 1))
         ],
         "p50_s": round(late[len(late) // 2], 4),
         "p99_s": round(late[int(len(late) * 0.99)], 4),
@@ -113,7 +77,10 @@ async def run(
         "load": os.getloadavg()[0],
         "memory_bytes": at.most_memory_bytes,
         "disk_bytes": at.most_disk_bytes,
+        "lag_s": at.worst_lag_s(),
+        "error_bytes": at.error_bytes,
         "log_bytes": at.log_bytes,
+        "sent_bytes": sent_bytes,
         "threads": answers.get("threads 202", 0),
         "network": at.last_health("network"),
         "disconnected": at.count("network", "disconnected"),
@@ -123,7 +90,7 @@ async def run(
     }
 
 
-def _median(honest: list[Honest], third: int) -> float:
+def _median(honest: list[HonestSender], third: int) -> float:
     """The median of a third of the time: whether it grows with what the store holds."""
     seconds: list[float] = []
     for one in honest:
@@ -138,7 +105,9 @@ def judge(facts: dict[str, Any], limits: Limits) -> list[str]:
         "p99_s": limits.latency_s,
         "memory_bytes": limits.memory_bytes,
         "disk_bytes": limits.disk_bytes,
-        "log_bytes": limits.log_bytes,
+        "error_bytes": limits.error_bytes,
+        "lag_s": limits.lag_s,
+        "log_bytes": facts["sent_bytes"],
     }
     wrong = [f"{name} is {facts[name]:,}" for name, most in bounds.items() if facts[name] > most]
     if facts["wrong_senders"]:
@@ -162,14 +131,15 @@ def main() -> int:
     parser.add_argument("--senders", type=int, default=20)
     parser.add_argument("--attacks-per-s", type=float, default=84.0, help="of each attack")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="attacks whose name contains this")
     given = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with tempfile.TemporaryDirectory() as folder, site(Path(folder)) as at:
         facts = asyncio.run(
-            run(at, given.minutes * 60, given.senders, given.attacks_per_s, given.seed)
+            run(at, given.minutes * 60, given.senders, given.attacks_per_s, given.seed, given.only)
         )
-        if at.process.poll() is not None or at.log_bytes > LIMITS.log_bytes:
+        if at.process.poll() is not None or at.error_bytes > LIMITS.error_bytes:
             sys.stderr.write((Path(folder) / "stderr").read_text(errors="replace")[-10_000:])
     wrong = judge(facts, LIMITS)
     print(json.dumps({**facts, "wrong": wrong}, indent=1))

@@ -20,6 +20,8 @@ from yarl import URL
 __all__ = ["ATTACKS", "Stranger"]
 
 _AT_ONCE: Final = 50
+_HEAD_BYTES: Final = 150
+_SMALL_BYTES: Final = 64 * 1024
 BID: Final = "https://didcomm.org/auction/1.0/bid"
 BAD_ENDPOINTS: Final = (
     "http://[",
@@ -50,12 +52,15 @@ class _Silent(asyncio.Protocol):
 class Stranger:
     """The means of all attacks: the address, a session, and a tarpit that answers nobody."""
 
-    def __init__(self, url: str, seed: int, per_s: float) -> None:
+    def __init__(self, url: str, rm: str, seed: int, per_s: float) -> None:
         self.url = URL(url)
+        self.rm = URL(rm)
         self.rng = random.Random(seed)
         self.pause_s = 1.0 / per_s
         self.answers: Counter[str] = Counter()
         """Attack and status → how often it was answered so."""
+        self.sent_bytes = 0
+        """Of requests that are small: among the bombs, what they add to the log would not show."""
         self.tarpit = ""
         self._session: aiohttp.ClientSession | None = None
         self._held: set[asyncio.BaseTransport] = set()
@@ -81,6 +86,8 @@ class Stranger:
 
     async def post(self, attack: str, body: bytes) -> None:
         assert self._session is not None
+        if len(body) < _SMALL_BYTES:
+            self.sent_bytes += _HEAD_BYTES + len(body)
         try:
             async with self._session.post(self.url, data=body) as response:
                 await response.read()

@@ -1,5 +1,5 @@
-"""The process under attack: `instep run` with a listener and a TAPI consumer, a provider beside it,
-1,024 descriptors, and what it costs.
+"""The process under attack: `instep run` with two listeners, a TAPI consumer with its provider, and
+one whose provider is no good; 1,024 descriptors, and what it costs.
 """
 
 from __future__ import annotations
@@ -39,6 +39,28 @@ messages_retention_bytes = {kept}
 [consumers.settings.intake]
 limit_buffered_bytes = {buffered}
 limit_buffered_bytes_per_sender = {per_sender}
+
+[[consumers]]
+name = "rm"
+[consumers.source]
+kind = "wsrm"
+listen = "http://127.0.0.1:{rm_port}/rm"
+[consumers.sink]
+kind = "sql"
+url = "sqlite:///{folder}/rm.db"
+
+[[consumers]]
+name = "endless"
+[consumers.source]
+kind = "tapi"
+endpoints = ["http://127.0.0.1:{endless_port}"]
+[consumers.sink]
+kind = "sql"
+url = "sqlite:///{folder}/endless.db"
+cache_bytes = 16777216
+[consumers.settings]
+reconnect_max_s = 2.0
+reconnect_late_s = 2.0
 """
 _STREAM: Final = """
 [[consumers]]
@@ -62,8 +84,11 @@ class Limits(msgspec.Struct, frozen=True):
     memory_bytes: int = 768 * MIB
     disk_bytes: int = 512 * MIB
     """Kept, buffered, the same again for what SQLite has free, its log, and 50,000 sequences."""
-    log_bytes: int = MIB
-    latency_s: float = 1.0
+    error_bytes: int = MIB
+    """Of stderr. All of the log, stderr and events, must not exceed what strangers send."""
+    latency_s: float = 0.5
+    lag_s: float = 0.2
+    """Of the event loop."""
     threads_per_s: float = 50_000 / 600
     """So many were to be opened at least."""
 
@@ -74,9 +99,14 @@ LIMITS: Final = Limits()
 class Site:
     """The running processes, and what they cost by now."""
 
-    def __init__(self, folder: Path, url: str, process: subprocess.Popen[bytes]) -> None:
+    def __init__(
+        self, folder: Path, ports: tuple[int, int, int], process: subprocess.Popen[bytes]
+    ) -> None:
         self.folder = folder
-        self.url = url
+        self.url = f"http://127.0.0.1:{ports[0]}/didcomm"
+        self.rm = f"http://127.0.0.1:{ports[1]}/rm"
+        self.endless_port = ports[2]
+        """Where a provider may listen that is no good."""
         self.process = process
         self.most_memory_bytes = self.most_disk_bytes = 0
         self.processor_s = 0.0
@@ -95,16 +125,37 @@ class Site:
         self.most_disk_bytes = max(self.most_disk_bytes, disk_bytes)
 
     @property
-    def log_bytes(self) -> int:
+    def error_bytes(self) -> int:
+        """What it wrote to stderr."""
         return (self.folder / "stderr").stat().st_size
 
-    def heard(self, sender: str) -> list[int]:
-        """The numbers delivered of a sender, in the order of delivery."""
-        with contextlib.closing(sqlite3.connect(self.folder / "heard.db")) as store:
-            rows = store.execute(
-                "SELECT number FROM instep_message WHERE sender = ? ORDER BY id", (sender,)
-            )
-            return [number for (number,) in rows]
+    @property
+    def log_bytes(self) -> int:
+        """What it wrote in all, but the regular lines of health."""
+        lines = (self.folder / "stdout").read_bytes().splitlines(keepends=True)
+        return self.error_bytes + sum(len(one) for one in lines if b'"event":"health"' not in one)
+
+    def heard(self, name: str) -> list[int]:
+        """The numbers delivered of a sender (DIDComm) or sequence (WS-RM), in the order of
+        delivery.
+        """
+        return [
+            number
+            for file, of in (("heard.db", "sender"), ("rm.db", "stream"))
+            for number in self._numbers(file, of, name)
+        ]
+
+    def _numbers(self, file: str, of: str, name: str) -> list[int]:
+        query = f"SELECT number FROM instep_messages WHERE {of} = ? ORDER BY cursor"
+        with contextlib.closing(sqlite3.connect(self.folder / file)) as store:
+            return [number for (number,) in store.execute(query, (name,))]
+
+    def worst_lag_s(self) -> float:
+        """The longest lag of the loop that any consumer has reported."""
+        return max(
+            (float(str(one["loop_lag_s"])) for one in self._events() if "loop_lag_s" in one),
+            default=0.0,
+        )
 
     def audit(self) -> str:
         """Hold the store of the stream against its provider. Returns what is wrong."""
@@ -114,27 +165,26 @@ class Site:
 
     def count(self, consumer: str, event: str) -> int:
         """How many events of a kind a consumer has reported."""
-        return sum(one.get("event") == event for one in self._events(consumer))
+        return sum(
+            one.get("event") == event and one.get("consumer") == consumer for one in self._events()
+        )
 
     def last_health(self, consumer: str) -> dict[str, object]:
         """The last line of health of a consumer."""
-        health = [one for one in self._events(consumer) if one.get("event") == "health"]
+        of_consumer = [one for one in self._events() if one.get("consumer") == consumer]
+        health = [one for one in of_consumer if one.get("event") == "health"]
         return health[-1] if health else {}
 
-    def _events(self, consumer: str) -> Iterator[dict[str, object]]:
+    def _events(self) -> Iterator[dict[str, object]]:
         for line in (self.folder / "stdout").read_bytes().splitlines():
             with contextlib.suppress(msgspec.DecodeError):
-                read = msgspec.json.decode(line)
-                if read.get("consumer") == consumer:
-                    yield read
+                yield msgspec.json.decode(line)
 
 
 @contextlib.contextmanager
 def site(folder: Path, limits: Limits = LIMITS) -> Iterator[Site]:
     """Start a provider and `instep run`; both are stopped at the end."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    ports = _free_ports()
     ready = folder / "ready"
     arguments = ["--port", "0", "--storm", "20", "--ready-file", str(ready)]
     provider = _started([*_INSTEP, "provider", *arguments], folder, "provider")
@@ -144,7 +194,9 @@ def site(folder: Path, limits: Limits = LIMITS) -> Iterator[Site]:
         (folder / "stream.toml").write_text(stream)
         config = folder / "instep.toml"
         listener = _LISTENER.format(
-            port=port,
+            port=ports[0],
+            rm_port=ports[1],
+            endless_port=ports[2],
             folder=folder,
             kept=limits.kept_bytes,
             buffered=limits.buffered_bytes,
@@ -152,14 +204,21 @@ def site(folder: Path, limits: Limits = LIMITS) -> Iterator[Site]:
         )
         config.write_text(listener + stream)
         command = [*_limited(limits.descriptors), *_INSTEP, "run", str(config)]
-        process = _started([*command, "--format", "jsonl"], folder, "")
+        process = _started([*command, "--format", "jsonl", "--period", "2"], folder, "")
         try:
-            _wait(lambda: _listens(port), process)
-            yield Site(folder, f"http://127.0.0.1:{port}/didcomm", process)
+            _wait(lambda: _listens(ports[0]) and _listens(ports[1]), process)
+            yield Site(folder, ports, process)
         finally:
             _stop(process)
     finally:
         _stop(provider)
+
+
+def _free_ports() -> tuple[int, int, int]:
+    with socket.socket() as one, socket.socket() as two, socket.socket() as three:
+        for free in (one, two, three):
+            free.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], two.getsockname()[1], three.getsockname()[1]
 
 
 def _started(command: list[str], folder: Path, name: str) -> subprocess.Popen[bytes]:

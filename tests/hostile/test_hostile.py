@@ -15,7 +15,7 @@ from tests.hostile.site import LIMITS, site
 @pytest.mark.asyncio
 async def test_strangers_harm_no_honest_sender_and_no_stream(tmp_path: Path) -> None:
     # How fast it is in a test says nothing: the machine runs other tests beside it.
-    limits = msgspec.structs.replace(LIMITS, latency_s=60.0, threads_per_s=1.0)
+    limits = msgspec.structs.replace(LIMITS, latency_s=60.0, lag_s=60.0, threads_per_s=1.0)
     with site(tmp_path, limits) as at:
         facts = await run(at, 8.0, senders=5, attacks_per_s=20.0, seed=1)
     assert judge(facts, limits) == [], json.dumps(facts, indent=1)

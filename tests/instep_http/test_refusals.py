@@ -11,6 +11,7 @@ import socket
 import threading
 import zlib
 from io import BytesIO
+from itertools import pairwise
 from typing import Any
 
 import aiohttp
@@ -301,3 +302,48 @@ async def test_a_websocket_is_never_compressed(inflated: Inflated) -> None:
             # A close frame of code 1002.
             assert (await closed(reader)).endswith(b"\x03\xea", 2, 4)
     assert inflated.bytes == 0
+
+
+def in_chunks(body: bytes, size: int) -> bytes:
+    head = b"POST /in HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunks = (body[at : at + size] for at in range(0, len(body), size))
+    return head + b"".join(b"%x\r\n%s\r\n" % (len(one), one) for one in chunks) + b"0\r\n\r\n"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("body_bytes", "chunk_bytes", "status"),
+    [
+        (8_000, 1, 200),
+        (500_000, 32, 200),
+        (2_000_000, 1_000, 200),
+        (2_000_000, 100_000, 200),
+        (500_000, 1, 400),
+        (4_000_000, 8, 400),
+    ],
+)
+async def test_the_number_of_chunks_is_bounded(
+    body_bytes: int, chunk_bytes: int, status: int
+) -> None:
+    """Each costs as much as a hundred bytes of another body."""
+    async with serving(echo_size) as server, connected(server) as (reader, writer):
+        writer.write(in_chunks(b"x" * body_bytes, chunk_bytes))
+        found, _, body = await answer(reader)
+        assert found == status
+        assert status != 200 or int(body) == body_bytes
+
+
+@pytest.mark.asyncio
+async def test_while_a_body_comes_in_chunks_others_are_served() -> None:
+    """Between two answers to others, at most one step of the body is read."""
+    raw = in_chunks(b"x" * 200_000, 40)
+    steps: list[int] = []
+    async with serving(echo_size) as server, connected(server) as (reader, writer):
+        writer.write(raw)
+        while not steps or steps[-1] < 200_000:
+            await asyncio.sleep(0)
+            steps.append(max(server._held_bytes, steps[-1] if steps else 0))
+            if server._held_bytes == 0 and steps[-1]:
+                break
+        assert (await answer(reader))[0] == 200
+    assert max(after - before for before, after in pairwise(steps)) <= 32 * 1024
