@@ -153,7 +153,7 @@ def test_3_19_2_a_snapshot_may_begin_with_the_record_that_was_committed_last() -
     # A snapshot shows no end: this one is the TOMBSTONE that shares the place of the last DELETE.
     arrivals = ContinuityCheck()
     arrivals.opened(after(), resumed=True, gapless=False, snapshot=True)
-    tombstone = msgspec.structs.replace(record(8), kind=RecordType.TOMBSTONE)
+    tombstone = msgspec.structs.replace(record(8), kind=RecordType.TOMBSTONE, ends=True)
     assert arrivals.sift([tombstone], after()) == ([tombstone], None)
 
 
