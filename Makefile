@@ -16,7 +16,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() + 1))')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test long coverage check lint types docs wheel bench fuzz properties simulate crash pair logs relay hostile fmt audit lock clean
+.PHONY: help demo test long coverage check lint types docs wheel bench fuzz properties simulate crash pair pooler logs relay hostile fmt audit lock clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -75,6 +75,9 @@ crash: $(READY) ## Kill the consumer ROUNDS times (100) on SQLite, then on Postg
 
 pair: $(READY) ## Kill or stop the active one of two processes ROUNDS times (50)
 	$(BIN)/python -m tests.crash.pair --rounds $(or $(ROUNDS),50) $(ARGS)
+
+pooler: $(READY) ## Break PostgreSQL behind a pgbouncer, ROUNDS rounds (20) of each fault and mode
+	$(BIN)/python -m tests.crash.pooler --rounds $(or $(ROUNDS),20) $(ARGS)
 
 logs: $(READY) ## Run LOGS random logs (500) through the lake, cut in five ways
 	$(BIN)/python -m tests.instep_spark.lake.random_logs --logs $(or $(LOGS),500) $(ARGS)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from configparser import ConfigParser
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,32 +18,37 @@ from instep_sql.plugin import sink
 from instep_sql.quick_status import quick_status
 from instep_sql.reader import now_us
 from tests.instep_sql.store_kit import create_update, end_record, stage
-from tests.pgbouncer_kit import Pooler, pooling
+from tests.pgbouncer_kit import Mode, Pooler, pooling
 from tests.postgres_kit import Missing, Server
 
 pytestmark = pytest.mark.asyncio
 MODES = ["session", "transaction"]
 
 
+@contextmanager
+def pooled(server: Server, mode: Mode, **settings: str) -> Iterator[Pooler]:
+    """Skips where there is no pgbouncer to start."""
+    with ExitStack() as stack:
+        try:
+            pooler = stack.enter_context(pooling(server, mode, **settings))
+        except Missing as missing:
+            pytest.skip(str(missing))
+        yield pooler
+
+
 @pytest.fixture(scope="module", params=MODES)
 def pooler(request: pytest.FixtureRequest, postgres: Server) -> Iterator[Pooler]:
     """As pgbouncer comes: it takes no startup options."""
-    try:
-        with pooling(postgres, request.param) as made:
-            yield made
-    except Missing as missing:
-        pytest.skip(str(missing))
+    with pooled(postgres, request.param) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def transactions(postgres: Server) -> Iterator[Pooler]:
     """A pool of transactions over so few sessions that each is shared, and none is cleaned."""
     settings = {"default_pool_size": "2", "server_round_robin": "1"}
-    try:
-        with pooling(postgres, "transaction", ignore_startup_parameters="options", **settings) as a:
-            yield a
-    except Missing as missing:
-        pytest.skip(str(missing))
+    with pooled(postgres, "transaction", ignore_startup_parameters="options", **settings) as made:
+        yield made
 
 
 async def test_a_store_is_as_good_behind_it(
@@ -118,6 +126,23 @@ async def test_many_share_few_sessions(transactions: Pooler, postgres_database: 
         await reader.close()
 
 
+async def test_the_configuration_of_the_page_works(
+    postgres: Server, postgres_database: str
+) -> None:
+    page = Path(__file__).parents[4] / "docs" / "how-to" / "postgresql.md"
+    written = ConfigParser()
+    written.read_string(page.read_text().partition("```ini\n")[2].partition("```")[0])
+    given = dict(written["pgbouncer"])
+    mode = given.pop("pool_mode")
+    # Where it listens and whom it knows is of this machine.
+    settings = {key: of for key, of in given.items() if not key.startswith(("listen", "auth"))}
+    assert (mode, len(settings)) == ("transaction", 4)
+    with pooled(postgres, "transaction", **settings) as pooler:
+        async with stage(pooler.url(postgres_database)) as at:
+            await at.commit(create_update("a", 1))
+            assert list(await at.entities()) == ["a"]
+
+
 async def test_a_status_is_read_behind_it(pooler: Pooler, postgres_database: str) -> None:
     url = pooler.url(postgres_database)
     async with stage(url) as at:
@@ -132,13 +157,10 @@ async def test_a_status_is_read_behind_it(pooler: Pooler, postgres_database: str
 async def test_a_pool_of_statements_is_refused_by_name(
     postgres: Server, postgres_database: str
 ) -> None:
-    try:
-        with pooling(postgres, "statement") as pooler:
-            async with SqlStore(pooler.url(postgres_database)) as store:
-                with pytest.raises(SinkError, match="this pooler pools statements") as caught:
-                    await store.open("east")
-    except Missing as missing:
-        pytest.skip(str(missing))
+    with pooled(postgres, "statement") as pooler:
+        async with SqlStore(pooler.url(postgres_database)) as store:
+            with pytest.raises(SinkError, match="this pooler pools statements") as caught:
+                await store.open("east")
     assert not caught.value.retriable
     assert caught.value.hint.startswith("set pool_mode = transaction or session")
 
@@ -148,14 +170,11 @@ async def test_options_of_the_url_are_refused_where_they_would_be_lost(
     postgres: Server, postgres_database: str, transactions: Pooler, ignored: bool
 ) -> None:
     given = "?options=-c%20statement_timeout%3D5000"
-    try:
-        with pooling(postgres, "session") as strict:
-            pooler = transactions if ignored else strict
-            async with SqlStore(pooler.url(postgres_database) + given) as store:
-                with pytest.raises(SinkError, match="does not pass on the options") as caught:
-                    await store.open("east")
-    except Missing as missing:
-        pytest.skip(str(missing))
+    with pooled(postgres, "session") as strict:
+        pooler = transactions if ignored else strict
+        async with SqlStore(pooler.url(postgres_database) + given) as store:
+            with pytest.raises(SinkError, match="does not pass on the options") as caught:
+                await store.open("east")
     assert not caught.value.retriable
     async with stage(postgres_database + given) as at:
         await at.commit(create_update("a", 1))
