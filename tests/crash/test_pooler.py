@@ -13,7 +13,7 @@ from tests.postgres_kit import Missing
 
 @pytest.mark.asyncio
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("mode", ["session", "transaction"])
+@pytest.mark.parametrize("mode", ["session", pytest.param("transaction", marks=pytest.mark.long)])
 async def test_behind_a_pooler_nothing_ends_it_and_nothing_is_lost(mode: Mode) -> None:
     seed = random.randrange(10_000)
     try:

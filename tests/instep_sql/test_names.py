@@ -77,7 +77,7 @@ def columns(*names: str) -> list[Column[Any]]:
 
 
 @pytest.mark.parametrize("given", [{"name": "a\0b"}, {"column": "a\udc80"}, {"of": "a\0"}])
-def test_a_projection_that_no_database_can_have_is_refused(given: dict[str, str]) -> None:
+def test_a_projection_that_no_database_can_have_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="as the name of a") as caught:
         projection(**given)
     assert caught.value.data["key"] == "projections"

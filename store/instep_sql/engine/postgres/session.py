@@ -46,6 +46,7 @@ def session_engine(
 
     def connect(dialect: Any, record: Any, positional: Any, named: Any) -> psycopg.Connection[Any]:
         raw: psycopg.Connection[Any] = dialect.connect(*positional, **named)
+        record.info.pop(_EACH_TRANSACTION, None)
         try:
             raw.autocommit = True
             if _pooler_is_between(raw):
