@@ -16,7 +16,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() + 1))')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test long coverage check lint types docs wheel bench fuzz properties simulate crash pair pooler logs relay hostile fmt audit lock clean
+.PHONY: help demo test long coverage check lint types docs wheel bench fuzz properties simulate crash chaos pair pooler logs relay hostile fmt audit lock clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -72,6 +72,9 @@ simulate: $(READY) ## Run SEEDS seeds of the simulation (300), or SEED alone wit
 
 crash: $(READY) ## Kill the consumer ROUNDS times (100) on SQLite, then on PostgreSQL
 	$(BIN)/python -m tests.crash.rounds --rounds $(or $(ROUNDS),100) $(ARGS)
+
+chaos: $(READY) ## Restart consumers of every kind ROUNDS times (300), under load and hostile input
+	$(BIN)/python -m tests.crash.chaos --rounds $(or $(ROUNDS),300) $(ARGS)
 
 pair: $(READY) ## Kill or stop the active one of two processes ROUNDS times (50)
 	$(BIN)/python -m tests.crash.pair --rounds $(or $(ROUNDS),50) $(ARGS)
