@@ -5,6 +5,7 @@ place in the file.
 from __future__ import annotations
 
 import os
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -240,6 +241,13 @@ def _placing(
     stated = {key: table[key] for key in _Placing.__struct_fields__ if key in table}
     given, _ = expand({"workers": 1, **msgspec.structs.asdict(default), **stated}, where, environ)
     placing = read_table(_Placing, given, where)
+    if placing.memory_limit_bytes and sys.platform != "linux":
+        raise ConfigurationError(
+            "the memory of a process is known on Linux only",
+            where=f"{where}.memory_limit_bytes",
+            hint="leave it out, and limit the service as a whole",
+            key="memory_limit_bytes",
+        )
     if placing.memory_limit_bytes and placing.isolation is Isolation.NONE:
         raise ConfigurationError(
             "a memory limit is of a process, and this consumer has none of its own",

@@ -216,12 +216,17 @@ class _Child:
         over: list[int] = []
         watching = asyncio.create_task(self._watch_memory(over))
         try:
-            status = await self._process.run(self._heard)
+            how = how_ended(await self._process.run(self._heard))
+        except (OSError, msgspec.MsgspecError) as error:
+            # It could not be started, for want of memory or descriptors, or its pipe is garbled.
+            return f"with {type(error).__name__}: {error}"
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
-        how = how_ended(status)
-        return f"{how}: it took {over[0]:,} bytes, over its memory limit" if over else how
+        if over:
+            return f"{how}: it took {over[0]:,} bytes, over its memory limit"
+        silent_s = self._monotonic() - self._heard_s
+        return f"{how}: it had not reported for {silent_s:.0f} s" if silent_s > _SILENT_S else how
 
     def _heard(self, report: ConsumersReport) -> None:
         self._heard_s = self._monotonic()
