@@ -275,6 +275,7 @@ async def chaos(rounds: int, *, seed: int, lazy: bool = False, show: bool = Fals
                 folder, network.url, make_database, lambda url: GatedLink(url, session, gate), seed
             )
             text += (folder / "sdpi" / "instep.toml").read_text()
+            links = [load.link for load, _ in stores.loads]
             program = Program(folder, lazy=lazy)
             program.config.write_text(text)
             program.ports = [*ports, int(relay.target.rpartition(":")[2])]
@@ -286,7 +287,7 @@ async def chaos(rounds: int, *, seed: int, lazy: bool = False, show: bool = Fals
             ]
             try:
                 for _ in range(rounds):
-                    await _round(program, gate, rng, report)
+                    await _round(program, gate, links, rng, report)
                     if show:
                         print(f"\r{report.restarts} restarts", end="", file=sys.stderr, flush=True)
                     if report.faults:
@@ -310,7 +311,13 @@ async def chaos(rounds: int, *, seed: int, lazy: bool = False, show: bool = Fals
     return report
 
 
-async def _round(program: Program, gate: asyncio.Event, rng: random.Random, report: Report) -> None:
+async def _round(
+    program: Program,
+    gate: asyncio.Event,
+    links: list[GatedLink],
+    rng: random.Random,
+    report: Report,
+) -> None:
     """Start it, let it work, and end it."""
     by = rng.choice((signal.SIGTERM, signal.SIGKILL))
     early = rng.random() < 0.15
@@ -320,6 +327,7 @@ async def _round(program: Program, gate: asyncio.Event, rng: random.Random, repo
         ready = False
     else:
         ready = await program.listens()
+        await asyncio.gather(*(link.repeat() for link in links))
         gate.set()
         await asyncio.sleep(rng.uniform(0.1, 1.0))
     gone = program.ended or not (ready or early)

@@ -46,10 +46,24 @@ class GatedLink:
         self.url = url
         self._session = session
         self._gate = gate
+        self._last: tuple[bytes, str] | None = None
+
+    async def repeat(self) -> None:
+        """Send the last message that was accepted once more, though the gate is closed: all
+        listeners read what they have stored at the same moment.
+        """
+        if self._last is not None:
+            await self._post(*self._last)
 
     async def post(self, raw: bytes, media: str = "application/soap+xml") -> tuple[int, bytes]:
         """See `tests.crash.soap_source_kit.Link`."""
         await self._gate.wait()
+        status, answer = await self._post(raw, media)
+        if status in (200, 202):
+            self._last = raw, media
+        return status, answer
+
+    async def _post(self, raw: bytes, media: str) -> tuple[int, bytes]:
         headers = {"Content-Type": media}
         try:
             async with self._session.post(self.url, data=raw, headers=headers) as response:
@@ -63,8 +77,8 @@ class Load:
 
     def __init__(self, name: str, link: GatedLink, seed: int) -> None:
         self.name = name
+        self.link = link
         self.enough = False
-        self._link = link
         self._seed = seed
         self._place = 0
 
@@ -106,7 +120,7 @@ class WsrmLoad(Load):
         self._report = wsrm.Report()
 
     async def _sequence(self, place: int) -> None:
-        source = wsrm.Source(place, self._link, FAULTS, self._seed, self._report)
+        source = wsrm.Source(place, self.link, FAULTS, self._seed, self._report)
         await source.run(LAST)
         self._sources.append(source)
 
@@ -129,7 +143,7 @@ class WsrLoad(Load):
         self._report = soap_source_kit.Report()
 
     async def _sequence(self, place: int) -> None:
-        source = wsr.Source(place, self._link, FAULTS, self._seed, self._report)
+        source = wsr.Source(place, self.link, FAULTS, self._seed, self._report)
         await source.run(LAST)
         self._sources.append(source)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,4 +20,10 @@ def converter(type_: type[T]) -> Callable[[Any], T]:
     when it is made, so it is made while the module is imported, in one thread.
     """
     msgspec.json.Decoder(type_)
-    return partial(msgspec.convert, type=type_)
+    convert = msgspec.convert
+
+    # Not `partial`: it takes half as long again.
+    def convert_to_type(data: Any) -> T:
+        return convert(data, type_)
+
+    return convert_to_type
