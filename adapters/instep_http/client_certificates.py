@@ -70,6 +70,7 @@ class HandshakeContext:
                 with suppress(OSError):
                     self._connection.send(outgoing.read())
                 raise
+            del wrapped.do_handshake  # which refers to it
             if self._context.verify_mode is ssl.CERT_REQUIRED:
                 name = certificate_name(wrapped.getpeercert() or {})
                 if not name:

@@ -51,7 +51,7 @@ class KnownGroups:
                 group_settings(attributes, self._options),
                 msgspec.json.encode(attributes),
                 attributes.group_expires_at_us,
-                attributes.certificate,
+                peer=attributes.certificate,
             )
         except SequenceRefusedError as error:
             if error.refusal is Refusal.EXISTS:

@@ -19,7 +19,7 @@ from instep.cli.output import json_bytes, json_line, stamp
 from instep.runtime.group import Group
 from instep.runtime.health import ConsumerEvent, Health, StreamHealth
 from instep.runtime.lifecycle import Service
-from instep.runtime.sampling import EventSampler
+from instep.runtime.sampling import SUMMARY_EVERY_S, EventSampler
 
 __all__ = ["LinesView", "LiveView", "View"]
 
@@ -58,7 +58,8 @@ class View(ABC):
         for follower in self._followers:
             follower.cancel()
         await asyncio.gather(*self._followers, return_exceptions=True)
-        self._tell_left_out(after_s=0.0)
+        if exc_type in (None, asyncio.CancelledError):  # else the output may be gone
+            self._tell_left_out(after_s=0.0)
 
     async def watch(self) -> None:
         """Show until cancelled. Raises when the output cannot be written, as when its reader is
@@ -83,13 +84,13 @@ class View(ABC):
             if sampler.admits(event.kind, size, received, time.monotonic()):
                 self.event(event)
 
-    def _tell_left_out(self, after_s: float | None = None) -> None:
+    def _tell_left_out(self, after_s: float = SUMMARY_EVERY_S) -> None:
         """Tell how many events were not told, and show them as events of the kind `left-out`."""
         tell_left_out()
         now_s, at_us = time.monotonic(), time.time_ns() // 1_000
         for consumer in self._group.consumers:
             sampler, received = self._samplers[consumer.name], consumer.received_bytes
-            for one in sampler.left_out(now_s, *([] if after_s is None else [after_s])):
+            for one in sampler.left_out(now_s, after_s):
                 text = f"{one.count:,} more of {one.kind} in the last {one.for_s:.0f} s"
                 event = ConsumerEvent(at_us, consumer.name, "", "left-out", text)
                 if sampler.admits_summary(one.kind, self.size_of(event), received, now_s):

@@ -15,7 +15,14 @@ import msgspec
 
 from instep.runtime.health import ConsumerEvent
 
-__all__ = ["PEER_EVENTS", "EventBuffer", "EventSampler", "LeftOut", "LineSampler"]
+__all__ = [
+    "PEER_EVENTS",
+    "SUMMARY_EVERY_S",
+    "EventBuffer",
+    "EventSampler",
+    "LeftOut",
+    "LineSampler",
+]
 
 PEER_EVENTS: Final = frozenset(
     {
@@ -38,7 +45,8 @@ _BURST: Final = 10
 _PER_S: Final = 2.0
 _FREE_EVERY_S: Final = 600.0
 """A kind of which nothing was told for so long is told whatever it costs."""
-_SUMMARY_EVERY_S: Final = 10.0
+SUMMARY_EVERY_S: Final = 10.0
+"""How often what was left out of a kind is told."""
 _SAVED_BYTES: Final = 16 * 1024
 """Most bytes that are saved up: a stranger gets little of what honest senders sent before."""
 _LINES: Final = 10
@@ -118,7 +126,7 @@ class EventSampler:
         rate.leave_out(now_s)
         return False
 
-    def left_out(self, now_s: float, after_s: float = _SUMMARY_EVERY_S) -> list[LeftOut]:
+    def left_out(self, now_s: float, after_s: float = SUMMARY_EVERY_S) -> list[LeftOut]:
         """What was left out, of each kind for at least `after_s` seconds."""
         return [
             LeftOut(kind, rate.left_out, now_s - rate.since_s)
