@@ -64,9 +64,9 @@ class Log:
 
 
 @asynccontextmanager
-async def run(folder: Path, source: str) -> AsyncIterator[Log]:
+async def run(folder: Path, source: str, isolation: str = "none") -> AsyncIterator[Log]:
     (folder / "instep.toml").write_text(
-        f'[[consumers]]\nname = "one"\n[consumers.source]\n{source}\n'
+        f'isolation = "{isolation}"\n[[consumers]]\nname = "one"\n[consumers.source]\n{source}\n'
         f'[consumers.sink]\nkind = "sql"\nurl = "sqlite:///{folder}/one.db"\n'
     )
     command = ["-m", "instep.cli", "run", "instep.toml", "--format", "jsonl", "--period", "0.5"]
@@ -199,12 +199,16 @@ FLOODS = {
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("kind", FLOODS)
-async def test_a_flood_adds_less_to_the_log_than_it_sends(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "isolation"), [*((kind, "none") for kind in FLOODS), ("didcomm", "process")]
+)
+async def test_a_flood_adds_less_to_the_log_than_it_sends(
+    tmp_path: Path, kind: str, isolation: str
+) -> None:
     gaps, count, others, told = FLOODS[kind]
     port = free_port()
     source = f'kind = "{kind}"\nlisten = "http://127.0.0.1:{port}/in"\n{OPTIONS[kind]}'
-    async with run(tmp_path, source) as log:
+    async with run(tmp_path, source, isolation) as log:
         async with Peer(port) as peer:
             await gaps(peer, count)
             await others(peer, 30)

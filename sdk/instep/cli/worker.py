@@ -85,7 +85,7 @@ def _services(one: ConsumerConfiguration) -> Sequence[Service]:
                 where=f"{one.source.where.removesuffix('.source')}.workers",
                 hint="leave workers out",
             )
-        return [_multi_process_consumer(one, source, sink)]
+        return [multi_process_consumer(one, source, sink)]
     if isinstance(sink, TeeSink):
         if isinstance(source, Listener):
             raise ConfigurationError(
@@ -99,7 +99,7 @@ def _services(one: ConsumerConfiguration) -> Sequence[Service]:
     return [Consumer(one.name, source, sink, one.settings)]
 
 
-def _multi_process_consumer(
+def multi_process_consumer(
     one: ConsumerConfiguration, source: Source, sink: Sink
 ) -> MultiProcessConsumer:
     if not sink.several_processes:

@@ -82,6 +82,8 @@ class IsolatedConsumer(Service):
         self._before: Health | None = None
         """What processes that have ended had counted."""
         self._health: Health | None = None
+        self._received_before = 0
+        self._received_bytes: int | None = None
         self._aligned = False
         self._not_aligned: InstepError | None = None
 
@@ -93,6 +95,12 @@ class IsolatedConsumer(Service):
         # The first one keeps it; the others end when they are stopped.
         self._begin(self._keep() if self._place == 0 else asyncio.sleep(float("inf")))
         return self
+
+    @property
+    def received_bytes(self) -> int | None:
+        if self._received_bytes is None:
+            return None
+        return self._received_before + self._received_bytes
 
     async def aligned(self, timeout_s: float | None = None) -> None:
         """See `Consumer.aligned` and `Receiver.aligned`."""
@@ -149,6 +157,7 @@ class IsolatedConsumer(Service):
             return
         place = self._place
         self._health = counted(report.healths[place], self._before)
+        self._received_bytes = report.received_bytes[place]
         for of, event in report.events:
             if of == place:
                 self._tell(event)
@@ -166,6 +175,11 @@ class IsolatedConsumer(Service):
     def lose(self, why: str) -> None:
         """Its process has ended."""
         self._aligned, self._not_aligned = False, None
+        if self._received_bytes is not None:
+            self._received_before, self._received_bytes = (
+                self._received_before + self._received_bytes,
+                0,
+            )
         if self._health is not None and self._error is None:
             self._before = self._health
             self._health = msgspec.structs.replace(

@@ -95,6 +95,7 @@ class _Told:
         return ConsumersReport(
             healths=tuple(one.health() for one in self._services),
             events=events,
+            received_bytes=tuple(one.received_bytes for one in self._services),
             aligned=frozenset(self._aligned),
             not_aligned=dict(self._not_aligned),
             failures={place: ErrorData.of(error) for place, error in errors if error is not None},

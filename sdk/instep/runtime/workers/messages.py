@@ -95,6 +95,8 @@ class ConsumersReport(msgspec.Struct, frozen=True, kw_only=True):
     """Empty where there are none: their parts could not be made."""
     events: tuple[tuple[int, ConsumerEvent], ...] = ()
     """What happened since the last report, with the place of the consumer."""
+    received_bytes: tuple[int | None, ...] = ()
+    """See `Service.received_bytes`; what peers sent before these events."""
     aligned: frozenset[int] = frozenset()
     """Those whose `aligned` has returned …"""
     not_aligned: dict[int, ErrorData] = {}
