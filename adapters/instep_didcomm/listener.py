@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from instep.errors import ConfigurationError, InstepError, SourceError
+from instep.errors import ConfigurationError, InstepError, SourceError, StoreUnavailableError
 from instep.ports.listener import Intake, Receipt, ReceiptOutcome
 from instep.runtime.retry import Environment
 from instep.sequencing.effects import AskResend, ReportFault, SequenceEffect, SequenceFailed
@@ -305,7 +305,9 @@ class DidcommListener:
 
     def _unavailable(self, error: InstepError) -> Response:
         _log.debug("a message cannot be taken now: %s", error)
-        return self._refuse(503, error.code, "it cannot be kept now")
+        away = isinstance(error, StoreUnavailableError)
+        text = refusal_text(Refusal.UNAVAILABLE) if away else "it cannot be kept now"
+        return self._refuse(503, error.code, text)
 
     def _unread(self, error: MessageRefusedError) -> Response:
         self.refused[error.reason] += 1

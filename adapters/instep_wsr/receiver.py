@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from lxml.etree import _Element
 
-from instep.errors import InstepError
+from instep.errors import InstepError, StoreUnavailableError
 from instep.model.messages import Message
 from instep.ports.listener import EnvelopeReceipt, Intake, IntakeEvent, Receipt, ReceiptOutcome
 from instep.sequencing.claims import Claims
@@ -63,6 +63,7 @@ _VARYING: Final = {
 _USUAL_DIGITS: Final = 18
 _DIGEST_BYTES: Final = 16
 _US: Final = 1_000_000
+_AWAY: Final = "the store is unavailable: send it again later"
 
 _log = logging.getLogger("instep.wsr")
 
@@ -442,7 +443,8 @@ def _reply_of_error(error: InstepError) -> GroupReply:
     """The reply that states an error. Raises `SoapFaultError` where none can."""
     if not isinstance(error, RmFaultError):
         _log.debug("an envelope cannot be taken now: %s", error)
-        raise not_available("it cannot be kept now") from error
+        away = isinstance(error, StoreUnavailableError)
+        raise not_available(_AWAY if away else "it cannot be kept now") from error
     reply = error.reply()
     if reply is None:
         raise soap_fault(error) from None
@@ -470,7 +472,7 @@ def _refused(
 ) -> RmFaultError:
     code, reason = code_of_refusal(refusal), f"the group refuses it: {refusal!s}"
     if refusal is Refusal.UNAVAILABLE:
-        reason = "the store is unavailable: send it again later"
+        reason = _AWAY
     return RmFaultError(code, reason, request.group_id, request.number, also)
 
 

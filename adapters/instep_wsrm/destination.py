@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from lxml.etree import _Element
 
-from instep.errors import InstepError
+from instep.errors import InstepError, StoreUnavailableError
 from instep.model.messages import Message
 from instep.ports.listener import EnvelopeReceipt, Intake, IntakeEvent, ReceiptOutcome
 from instep.sequencing.claims import Claims
@@ -537,7 +537,8 @@ def _check_not_over(version: RmVersion, identifier: str, claims: Claims) -> None
 
 def _not_kept(error: InstepError) -> SoapFaultError:
     _log.debug("an envelope cannot be taken now: %s", error)
-    return not_available("it cannot be kept now")
+    away = isinstance(error, StoreUnavailableError)
+    return not_available(not_now(Refusal.UNAVAILABLE) if away else "it cannot be kept now")
 
 
 def _understood(name: str) -> bool:

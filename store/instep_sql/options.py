@@ -14,7 +14,7 @@ from sqlalchemy.exc import ArgumentError
 
 from instep.config.options import read_table
 from instep.errors import ConfigurationError
-from instep_sql.engine.names import check_name
+from instep_sql.names import check_name
 
 __all__ = ["Journal", "ReadyTable", "SqlOptions"]
 

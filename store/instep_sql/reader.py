@@ -26,12 +26,12 @@ from instep_sql import fencing
 from instep_sql.alarms.reading import AlarmReading
 from instep_sql.engine import schema
 from instep_sql.engine.database import Database
-from instep_sql.engine.names import check_name
 from instep_sql.engine.registry import dialect_of
 from instep_sql.entities import quarantine, streams, sweep_approvals
 from instep_sql.measurements.reading import MeasurementReading
 from instep_sql.messages import reading
 from instep_sql.messages.reading import MessageReading
+from instep_sql.names import check_name
 from instep_sql.options import SqlOptions
 from instep_sql.references.reading import ReferenceReading
 from instep_sql.status_rows import STREAMS, stream_status

@@ -23,7 +23,6 @@ from instep_sql.engine import access, schema
 from instep_sql.engine.database import Database
 from instep_sql.engine.definitions import ALARMS, MEASUREMENTS, is_kept
 from instep_sql.engine.dialect import UnstorableError
-from instep_sql.engine.names import LONGEST_CONSUMER_BYTES, LONGEST_STREAM_BYTES, check_name
 from instep_sql.engine.registry import dialect_of
 from instep_sql.engine.value_check import split_storable
 from instep_sql.entities import commit, streams, sweep_approvals
@@ -32,6 +31,7 @@ from instep_sql.entities.sweep import estimate_sweep
 from instep_sql.fencing import SqlLease
 from instep_sql.measurements import maintenance as measurements
 from instep_sql.messages.message_store import SqlMessageStore
+from instep_sql.names import LONGEST_CONSUMER_BYTES, LONGEST_STREAM_BYTES, check_name
 from instep_sql.options import Journal, SqlOptions
 from instep_sql.projections import maintenance as projected
 from instep_sql.projections.projection import Projection

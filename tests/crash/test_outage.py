@@ -12,15 +12,22 @@ import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 
-from instep import Consumer, ConsumerState
+from instep import Consumer, ConsumerSettings, ConsumerState, IntakeSettings, Receiver
+from instep_didcomm import DidcommListener
+from instep_didcomm import read_options as read_didcomm
 from instep_sql import SqlStore
 from instep_sql.plugin import sink
 from instep_tapi import TapiSource, read_options
 from instep_tapi.provider import Provider
+from tests.crash.message_receiver import PROTOCOL
+from tests.crash.messages import message
 from tests.crash.site_kit import compare, site, store_url
 from tests.end_to_end.site_kit import QUICK, provider
+from tests.instep_wsr import wsr_kit
+from tests.instep_wsrm import rm_kit
 from tests.postgres_kit import Missing, serving
 
 DEADLINE_S = 60.0
@@ -147,3 +154,44 @@ async def test_a_server_that_is_killed_is_reported_and_waited_for() -> None:
                 await recovered(served, consumer, store)
     except Missing as missing:
         pytest.skip(str(missing))
+
+
+@contextlib.asynccontextmanager
+async def didcomm(store: str, intake: IntakeSettings) -> AsyncIterator[str]:
+    options = {"listen": "http://127.0.0.1:0/dc", "protocols": [{"type": f"{PROTOCOL}/*"}]}
+    listener = DidcommListener(read_didcomm(options, "outage"))
+    settings = ConsumerSettings(intake=intake)
+    async with Receiver("outage", listener, SqlStore(store), settings) as receiver:
+        await receiver.aligned(DEADLINE_S)
+        yield listener.address
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.asyncio
+async def test_a_message_is_refused_with_the_reason_while_the_server_is_away() -> None:
+    quick = {"answer_within_s": 2.0}
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(serving())
+        except Missing as missing:
+            pytest.skip(str(missing))
+        async with (
+            didcomm(server.create(), IntakeSettings(**quick)) as url,
+            rm_kit.running(server.create(), intake=quick) as wsrm,
+            wsr_kit.running(server.create(), intake=quick) as wsr,
+            aiohttp.ClientSession() as session,
+        ):
+            sequence = await wsrm.create()
+            await asyncio.to_thread(server.stop)
+            media = {"Content-Type": "application/didcomm-plain+json"}
+            async with session.post(url, data=message(1, 1, 1), headers=media) as answer:
+                refused = [(answer.status, await answer.text())]
+            soap = (
+                await wsrm.say(rm_kit.sequence(sequence, 1), rm_kit.message(1)),
+                await wsrm.say(body=rm_kit.create()),
+                await wsr.send(0),
+            )
+            refused += [(one.status, one.raw.decode()) for one in soap]
+        assert [status for status, _ in refused] == [503, 503, 500, 503]
+        for _, text in refused:
+            assert "the store is unavailable" in text

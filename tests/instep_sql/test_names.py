@@ -12,7 +12,7 @@ from sqlalchemy import ARRAY, BigInteger, Column, MetaData, Table, Text
 
 from instep.errors import ConfigurationError
 from instep_sql import Projection, SqlStore
-from instep_sql.engine.names import LONGEST_CONSUMER_BYTES, LONGEST_STREAM_BYTES
+from instep_sql.names import LONGEST_CONSUMER_BYTES, LONGEST_STREAM_BYTES
 from tests.instep_sql.store_kit import create_update, stage, stream_info
 
 # No text that repeats: PostgreSQL compresses it.

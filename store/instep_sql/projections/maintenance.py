@@ -22,8 +22,8 @@ from sqlalchemy.exc import (
 from instep.errors import ConfigurationError
 from instep_sql.engine.definitions import define, definitions
 from instep_sql.engine.dialect import Dialect
-from instep_sql.engine.names import check_name
 from instep_sql.engine.value_check import without_nul
+from instep_sql.names import check_name
 from instep_sql.projections import triggers
 from instep_sql.projections.fast_columns import ColumnarEntities, fast_columns
 from instep_sql.projections.insert import insert, insert_columns

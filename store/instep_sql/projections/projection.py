@@ -13,7 +13,7 @@ from sqlalchemy import JSON, Column, Dialect, Table
 from sqlalchemy.schema import CreateTable
 
 from instep.errors import ConfigurationError
-from instep_sql.engine.names import check_name
+from instep_sql.names import check_name
 
 __all__ = [
     "ENTITY_ID",
