@@ -7,7 +7,7 @@ reads here, and a body is inflated when its request is accepted and it has come 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from instep_http.offload import Offload
@@ -32,10 +32,12 @@ class CorruptBodyError(Exception):
     """The body is not of its coding: cut off, changed, or with something behind its end."""
 
 
-def coding_of(fields: Iterable[str]) -> str | None:
+def coding_of(fields: Sequence[str]) -> str | None:
     """The coding of a body, by its fields of Content-Encoding: "gzip", "deflate", or "" for none.
     None: another one, or more than one.
     """
+    if not fields:
+        return ""
     names = [name.strip().lower() for field in fields for name in field.split(",")]
     codings = [name for name in names if name not in {"", "identity"}]
     if not codings:

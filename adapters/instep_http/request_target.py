@@ -11,6 +11,7 @@ here, and is ignored.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -19,6 +20,7 @@ from yarl import URL
 __all__ = ["RequestTarget", "ServedPaths", "read_target"]
 
 _FORM: Final = re.compile(r"(?:https?://([^/?#]*))?((?:/[^?#]*)?)(?:\?[^#]*)?", re.IGNORECASE)
+_TARGETS_KEPT: Final = 256
 _UNRESERVED: Final = frozenset(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 )
@@ -34,6 +36,7 @@ class RequestTarget(msgspec.Struct, frozen=True):
     """Its host and port, which count instead of Host; None: origin-form."""
 
 
+@lru_cache(maxsize=_TARGETS_KEPT)  # a sender repeats its own
 def read_target(raw: str) -> RequestTarget | None:
     """Read a target as it came; None: it is in another form, or of another scheme."""
     found = _FORM.fullmatch(raw)

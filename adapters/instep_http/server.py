@@ -51,8 +51,10 @@ __all__ = [
 MIB: Final = 1024 * 1024
 _HEARTBEAT_S: Final = 30.0
 _READ_BYTES: Final = 8 * 1024
-"""What aiohttp reads ahead of a body. It parses a sixteenth as many chunks at most in one go, which
-takes about a millisecond, and pauses; or pauses after so many bytes at least."""
+"""What aiohttp reads ahead of a body in chunks. It parses a sixteenth as many chunks at most in one
+go, which takes about a millisecond, and pauses; or pauses after so many bytes at least."""
+_READ_PLAIN_BYTES: Final = 256 * 1024
+"""What it reads ahead of a body of a stated length: to pause costs time."""
 _PAUSES: Final = 64
 """So many pauses a body may have, and one more for each `_READ_BYTES`: with more, its chunks are
 smaller than 32 bytes, and there are thousands."""
@@ -456,7 +458,7 @@ class BoundedServer:
             return refused(405, "method", f"messages come by {ways}", headers={"Allow": allowed})
         if target is None:
             return self.bad_request(request)
-        if _expectations(request) - {"100-continue"}:
+        if not _expectations(request) <= {"100-continue"}:
             return refused(417, "expectation", "no expectation but 100-continue is met")
         if coding is None:
             detail = f"a body may have one of these codings: {ACCEPTED}"
@@ -516,16 +518,20 @@ class BoundedServer:
         connection = request.protocol
         assert isinstance(connection, _Connection)
         pauses = connection.pauses
+        chunked = "Transfer-Encoding" in request.headers
+        if not chunked:
+            request.content.set_read_chunk_size(_READ_PLAIN_BYTES)
         async for chunk in request.content.iter_any():
             held += chunk
             self._held_bytes += len(chunk)
             if len(held) > limit_bytes:
                 raise BodyTooBigError
-            if connection.pauses - pauses > _PAUSES + len(held) // _READ_BYTES:
-                raise CorruptBodyError
             if self._held_bytes > most_bytes:
                 raise Busy
-            await asyncio.sleep(0)  # what has arrived already is read without a pause
+            if chunked:
+                if connection.pauses - pauses > _PAUSES + len(held) // _READ_BYTES:
+                    raise CorruptBodyError
+                await asyncio.sleep(0)  # chunks that have come already are read without a pause
 
     async def _serve_websocket(
         self, request: web.BaseRequest, path: str, connection: _Connection
@@ -764,9 +770,10 @@ def _request(request: web.BaseRequest, path: str, body: bytes, slot: Slot) -> Re
     return Request(request.method, path, request.headers, body, slot.address, secure, slot.identity)
 
 
-def _expectations(request: web.BaseRequest) -> set[str]:
+def _expectations(request: web.BaseRequest) -> frozenset[str]:
     """What a client expects, in lower case. Of HTTP/1.0 it is ignored (RFC 9110 10.1.1)."""
-    if request.version <= HttpVersion10:
-        return set()
     fields = request.headers.getall("Expect", ())
-    return {name.strip().lower() for field in fields for name in field.split(",")} - {""}
+    if not fields or request.version <= HttpVersion10:
+        return frozenset()
+    names = (name.strip().lower() for field in fields for name in field.split(","))
+    return frozenset(names) - {""}
