@@ -37,10 +37,9 @@ class TaskWatch:
         made = asyncio.all_tasks() - self._before
         return [task for task in made if task not in self._of_others and not task.done()]
 
-    def note(self, task: asyncio.Future[Any], *, made_by_plugin: bool) -> None:
-        """Note a new task."""
-        if not made_by_plugin:
-            self._of_others.add(task)
+    def leave_out(self, task: asyncio.Future[Any]) -> None:
+        """Do not count this task: it was made by what runs beside the plug-in."""
+        self._of_others.add(task)
 
 
 @contextmanager
@@ -58,7 +57,8 @@ def watched_tasks() -> Iterator[TaskWatch]:
         context = options.get("context")
         here = _watch.get() is watch or (context is not None and context.get(_watch) is watch)
         task = given(loop, coro, **options) if given else asyncio.Task(coro, loop=loop, **options)
-        watch.note(task, made_by_plugin=here)
+        if not here:
+            watch.leave_out(task)
         return task
 
     def send_marked(callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
