@@ -9,8 +9,9 @@ import json
 import os
 import resource
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -176,7 +177,7 @@ async def test_a_message_is_refused_with_the_reason_while_the_server_is_away() -
         except Missing as missing:
             pytest.skip(str(missing))
         async with (
-            didcomm(server.create(), IntakeSettings(**quick)) as url,
+            didcomm(server.create(), IntakeSettings(answer_within_s=2.0)) as url,
             rm_kit.running(server.create(), intake=quick) as wsrm,
             wsr_kit.running(server.create(), intake=quick) as wsr,
             aiohttp.ClientSession() as session,
@@ -184,14 +185,14 @@ async def test_a_message_is_refused_with_the_reason_while_the_server_is_away() -
             sequence = await wsrm.create()
             await asyncio.to_thread(server.stop)
             media = {"Content-Type": "application/didcomm-plain+json"}
-            async with session.post(url, data=message(1, 1, 1), headers=media) as answer:
-                refused = [(answer.status, await answer.text())]
-            soap = (
-                await wsrm.say(rm_kit.sequence(sequence, 1), rm_kit.message(1)),
-                await wsrm.say(body=rm_kit.create()),
-                await wsr.send(0),
-            )
-            refused += [(one.status, one.raw.decode()) for one in soap]
-        assert [status for status, _ in refused] == [503, 503, 500, 503]
-        for _, text in refused:
+            asked: list[Awaitable[Any]] = [
+                session.post(url, data=message(1, 1, 1), headers=media),
+                wsrm.say(rm_kit.sequence(sequence, 1), rm_kit.message(1)),
+                wsrm.say(body=rm_kit.create()),
+                wsr.send(0),
+            ]
+            answers = await asyncio.gather(*asked)
+            texts = [await answers[0].text(), *(one.raw.decode() for one in answers[1:])]
+        assert [one.status for one in answers] == [503, 503, 500, 503]
+        for text in texts:
             assert "the store is unavailable" in text
