@@ -178,7 +178,8 @@ class Program:
         found = []
         errors = (self._folder / "err").read_text(errors="replace")
         if status not in wanted or "Fatal Python error" in errors:
-            found.append(f"it ended with {status}: {errors[-3_000:]}")
+            told = errors[max(0, errors.find("Fatal Python error")) :]
+            found.append(f"it ended with {status}: {told[:3_000]}")
         for line in (self._folder / "out").read_bytes().splitlines():
             with contextlib.suppress(ValueError):
                 told = json.loads(line)

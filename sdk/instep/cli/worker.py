@@ -28,7 +28,7 @@ from instep.runtime.workers.isolated import isolated
 from instep.runtime.workers.isolated_program import run_isolated
 from instep.runtime.workers.program import WorkerParts, run_worker
 
-__all__ = ["main", "main_isolated", "services_of"]
+__all__ = ["main", "main_isolated", "multi_process_consumer", "services_of"]
 
 # Without -P the working directory could stand in for any module.
 _PROGRAM: Final = ("-P", "-c", f"{OUTLIVE_HANGUP}; from instep.cli.worker import main; main()")
@@ -102,6 +102,7 @@ def _services(one: ConsumerConfiguration) -> Sequence[Service]:
 def multi_process_consumer(
     one: ConsumerConfiguration, source: Source, sink: Sink
 ) -> MultiProcessConsumer:
+    """The consumer of a configuration with several workers. Raises `ConfigurationError`."""
     if not sink.several_processes:
         raise ConfigurationError(
             "several workers cannot write into this sink",

@@ -40,7 +40,7 @@ MemoryLimit = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Isolation(StrEnum):
-    """Where a consumer runs."""
+    """The process in which a consumer runs."""
 
     NONE = "none"
     """In the process of `instep run`, with all others."""

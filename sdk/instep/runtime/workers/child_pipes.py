@@ -35,7 +35,7 @@ async def pipes_to_parent() -> tuple[asyncio.StreamReader, BinaryIO]:
 
 
 async def write_report(reports: BinaryIO, report: WorkerReport | ConsumersReport) -> None:
-    """Send a report."""
+    """Send a report to the one that started us."""
 
     def write() -> None:
         # Whoever started us may have ended: then so do we, since our input has.

@@ -173,7 +173,7 @@ class IsolatedConsumer(Service):
         self._emit("", "worker-started", f"it runs in process {pid}")
 
     def lose(self, why: str) -> None:
-        """Its process has ended."""
+        """Show that its process has ended, until another one reports."""
         self._aligned, self._not_aligned = False, None
         if self._received_bytes is not None:
             self._received_before, self._received_bytes = (
