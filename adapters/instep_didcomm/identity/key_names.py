@@ -42,9 +42,9 @@ class AmbiguousNameError(ValueError):
 def multikey_of(key: Key) -> str:
     """The multibase value of a public key; empty for a curve that has none here."""
     codec = _CODECS.get(key.algorithm)
-    return (
-        "" if codec is None else str(multibase.encode(codec + key.get_public_bytes(), "base58btc"))
-    )
+    if codec is None:
+        return ""
+    return str(multibase.encode(codec + key.get_public_bytes(), "base58btc"))
 
 
 def fits(multikey: str, relation: Relation) -> bool:

@@ -59,10 +59,9 @@ class SecretKeys(SecretsManager[AskarSecretKey]):  # type: ignore[misc]
                     f"no JWK of a known kind ({type(error).__name__})", where=f"{where}[{place}]"
                 ) from None
             self._keys[kid] = AskarSecretKey(key, kid)
-        values = {kid: multikey_of(secret.key) for kid, secret in self._keys.items()}
-        self._agreement = [
-            (value, kid) for kid, value in values.items() if fits(value, "key_agreement")
-        ]
+        values = [(multikey_of(secret.key), kid) for kid, secret in self._keys.items()]
+        self._agreement = [one for one in values if fits(one[0], "key_agreement")]
+        """Multibase value and key id of the keys for key agreement."""
 
     def __repr__(self) -> str:
         return f"<SecretKeys of {', '.join(self.dids) or 'nobody'}>"
