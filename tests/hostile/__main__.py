@@ -19,10 +19,11 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.hostile.attacks import ATTACKS, Stranger
+from tests.hostile.attacks import ATTACKS, Attack, Stranger
 from tests.hostile.bombs import BOMBS, endless_provider
 from tests.hostile.honest import DidcommSender, HonestSender, RmSender
 from tests.hostile.site import LIMITS, Limits, Site, site
@@ -33,9 +34,14 @@ _RM_SENDERS: Final = 4
 
 
 async def run(
-    at: Site, seconds: float, senders: int, attacks_per_s: float, seed: int, only: str = ""
+    at: Site,
+    seconds: float,
+    senders: int,
+    attacks_per_s: float,
+    seed: int,
+    chosen: Sequence[Attack] = (*ATTACKS, *BOMBS),
 ) -> dict[str, Any]:
-    """Attack a site for so long, by the attacks whose name contains `only`. Returns the facts."""
+    """Attack a site for so long. Returns the facts."""
     until_s = time.monotonic() + seconds
     honest: list[HonestSender] = [RmSender(at.rm, senders / 100) for _ in range(_RM_SENDERS)]
     honest += [DidcommSender(at.url, f"{n:02}", senders / 100) for n in range(senders)]
@@ -43,7 +49,6 @@ async def run(
         Stranger(at.url, at.rm, seed, attacks_per_s) as stranger,
         endless_provider(stranger, at.endless_port),
     ):
-        chosen = [attack for attack in (*ATTACKS, *BOMBS) if only in attack.__name__]
         attacks = [asyncio.ensure_future(attack(stranger)) for attack in chosen]
         sending = [asyncio.ensure_future(one.run(until_s)) for one in honest]
         try:
@@ -135,9 +140,10 @@ def main() -> int:
     given = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    chosen = [attack for attack in (*ATTACKS, *BOMBS) if given.only in attack.__name__]
     with tempfile.TemporaryDirectory() as folder, site(Path(folder)) as at:
         facts = asyncio.run(
-            run(at, given.minutes * 60, given.senders, given.attacks_per_s, given.seed, given.only)
+            run(at, given.minutes * 60, given.senders, given.attacks_per_s, given.seed, chosen)
         )
         if at.process.poll() is not None or at.error_bytes > LIMITS.error_bytes:
             sys.stderr.write((Path(folder) / "stderr").read_text(errors="replace")[-10_000:])

@@ -11,13 +11,13 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Self
+from collections.abc import Coroutine
+from typing import Any, Final, Protocol, Self
 
 import aiohttp
 from yarl import URL
 
-__all__ = ["ATTACKS", "Stranger"]
+__all__ = ["ATTACKS", "BID", "Attack", "Stranger"]
 
 _AT_ONCE: Final = 50
 _HEAD_BYTES: Final = 150
@@ -222,7 +222,15 @@ async def nonsense(at: Stranger) -> None:
         await at.post("nonsense", text)
 
 
-ATTACKS: Final[tuple[Callable[[Stranger], Awaitable[None]], ...]] = (
+class Attack(Protocol):
+    """Goes on until it is cancelled."""
+
+    __name__: str
+
+    def __call__(self, at: Stranger, /) -> Coroutine[Any, Any, None]: ...
+
+
+ATTACKS: Final[tuple[Attack, ...]] = (
     endpoints,
     did_bombs,
     threads,

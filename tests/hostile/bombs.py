@@ -10,14 +10,14 @@ import gzip
 import itertools
 import json
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache, partial
 from typing import Final
 
 from yarl import URL
 
-from tests.hostile.attacks import Stranger
+from tests.hostile.attacks import Attack, Stranger
 
 __all__ = ["BOMBS", "endless_provider"]
 
@@ -188,7 +188,7 @@ async def chunk_bombs(at: Stranger) -> None:
     await volleys(at, "chunks", kinds)
 
 
-BOMBS: Final[tuple[Callable[[Stranger], Awaitable[None]], ...]] = (
+BOMBS: Final[tuple[Attack, ...]] = (
     gzip_bombs,
     deflate_bombs,
     attribute_bombs,
@@ -208,8 +208,15 @@ async def endless_provider(at: Stranger, port: int) -> AsyncIterator[None]:
     """
     context = json.dumps(_streams(f"http://127.0.0.1:{port}/events")).encode()
 
+    serving: set[asyncio.Task[None]] = set()
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        task = asyncio.current_task()
+        assert task is not None
+        serving.add(task)
+        task.add_done_callback(serving.discard)
+        # Cancelled at the end: `asyncio.streams` would log each.
+        with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             head = await reader.readuntil(b"\r\n\r\n")
             target = head.split(b" ")[1].partition(b"?")[0].decode("latin-1")
             if target == _CONTAINER:
@@ -226,13 +233,18 @@ async def endless_provider(at: Stranger, port: int) -> AsyncIterator[None]:
             else:
                 writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
             await writer.drain()
-        writer.close()
+            writer.close()
+            await writer.wait_closed()
+        writer.transport.abort()
 
     server = await asyncio.start_server(serve, "127.0.0.1", port)
     try:
         yield
     finally:
         server.close()
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
 
 
 def _answer(media_type: str, body: bytes | None) -> bytes:
