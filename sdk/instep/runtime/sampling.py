@@ -210,7 +210,7 @@ class EventBuffer:
         return len(self._events)
 
     def append(self, event: ConsumerEvent) -> None:
-        """Add the newest event."""
+        """Add an event; beyond `limit`, the oldest one of the kind that has most is dropped."""
         self._events.append(event)
         self._kinds[event.kind] += 1
         if len(self._events) > self._limit:
@@ -221,7 +221,7 @@ class EventBuffer:
             self._count_down(most)
 
     def popleft(self) -> ConsumerEvent:
-        """Take the oldest event."""
+        """Remove the oldest event and return it. Raises `IndexError` where there is none."""
         event = self._events.popleft()
         self._count_down(event.kind)
         return event
