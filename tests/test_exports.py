@@ -65,6 +65,7 @@ NAMES = {
     ],
     "instep.model": [
         "AlarmEpisode",
+        "Attachment",
         "Batch",
         "CommitResult",
         "DecodedRecords",

@@ -114,6 +114,7 @@ def _line(message: StoredMessage) -> dict[str, Any]:
         "delivered_at": stamp(message.delivered_at_us),
         "attributes": one_line(message.attributes),
         "body": _body(message.body),
+        "attachments": message.attachments,
     }
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from instep.model.alarms import AlarmEpisode
     from instep.model.batches import Batch, CommitResult, SweepStep
     from instep.model.measurements import Measurement
-    from instep.model.messages import MessageHeader
+    from instep.model.messages import Attachment, MessageHeader
     from instep.model.position import SweepBarrier
     from instep.model.ranges import Ranges
     from instep.model.records import DecodedRecords, RecordChunk, RecordHeader, Unreadable
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlarmEpisode",
+    "Attachment",
     "Batch",
     "CommitResult",
     "DecodedRecords",
@@ -43,7 +44,7 @@ __getattr__, __dir__ = lazy_exports(
             "SweepStep",
         ),
         "instep.model.measurements": ("Measurement",),
-        "instep.model.messages": ("MessageHeader",),
+        "instep.model.messages": ("Attachment", "MessageHeader"),
         "instep.model.position": ("SweepBarrier",),
         "instep.model.ranges": ("Ranges",),
         "instep.model.records": (

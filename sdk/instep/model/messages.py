@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["UNSEQUENCED", "Message", "MessageHeader", "StoredMessage"]
+__all__ = ["UNSEQUENCED", "Attachment", "Message", "MessageHeader", "StoredMessage"]
 
 
 class MessageHeader(msgspec.Struct, gc=False):
@@ -22,6 +22,21 @@ class MessageHeader(msgspec.Struct, gc=False):
 
 UNSEQUENCED = -1
 """The number of a message that belongs to no sequence: it passes through, once by its id."""
+
+
+class Attachment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What came with a message, beside its body (SOAP with Attachments, MTOM)."""
+
+    content_id: str
+    """What the body names it by, without brackets: ``cid:…`` there, where some characters are
+    written as ``%xx``. Empty: it has no name.
+    """
+    content_type: str
+    """As its sender states it; empty: nothing is stated."""
+    content: bytes
+    """As its sender had it: what a transfer encoding changed is undone."""
+    headers: dict[str, str] = {}
+    """The other headers that its sender wrote to it: name in lower case → value."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -44,6 +59,16 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     sender: str = ""
     attributes: bytes = b"{}"
     """A JSON object: whatever else the adapter wants kept (type, thread, content type …)."""
+    attachments: tuple[Attachment, ...] = ()
+    """What came with it, in the order of its sender."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Its bytes, with those of its attachments."""
+        size_bytes = len(self.body)
+        if self.attachments:
+            size_bytes += sum(len(one.content) for one in self.attachments)
+        return size_bytes
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,4 +86,5 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     delivered_at_us: int
     body: bytes
     attributes: bytes = b"{}"
+    attachments: tuple[Attachment, ...] = ()
     consumer: str = ""

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from instep.errors import FencedError
-from instep.model.messages import Message
+from instep.model.messages import Attachment, Message
 from instep.model.ranges import Ranges
 from instep.ports.message_store import (
     DeliveryResult,
@@ -66,6 +66,7 @@ class _Handler:
         """Scope, number, how often it was tried before."""
         self.failures: dict[tuple[str, int], HandlerFailure] = {}
         self.replies: dict[tuple[str, int], bytes] = {}
+        self.attached: list[tuple[Attachment, ...]] = []
 
     async def __call__(
         self, message: Message, tries: int, connection: HandlerConnection
@@ -73,6 +74,7 @@ class _Handler:
         del connection
         key = message.scope, message.number
         self.taken.append((*key, tries))
+        self.attached.append(message.attachments)
         return self.failures.get(key) or self.replies.get(key)
 
     def numbers(self, scope: str) -> list[int]:
@@ -246,6 +248,23 @@ async def _a_reply_is_kept(at: _Subject) -> None:
         require(found == StoredReply(expected), f"{where} was replied {expected!r}, found: {found}")
     found = await again.reply("c", 1)
     require(found == StoredReply(None), f"a scope that is unknown has the reply {found}")
+
+
+@_promise("what came with a message is kept and delivered with it", "S3")
+async def _attachments_are_kept(at: _Subject) -> None:
+    store, handler = await at.store(), _Handler()
+    given = (
+        Attachment(content_id="a@x", content_type="image/png", content=bytes(range(256))),
+        Attachment(content_id="", content_type="", content=b"", headers={"x": "y"}),
+    )
+    held = (0, _message(2, attachments=given))
+    await store.commit(_group(_change("a", 1, keep=[held])))
+    again = await at.store()
+    change = _change("a", 3, release=[(0, _message(1))], release_buffered=[(0, 2)])
+    await again.commit(_group(change))
+    await handler.drain(again)
+    found = handler.attached
+    require(found == [(), given], f"the handler got the attachments {found}")
 
 
 @_promise("without a handler, messages are delivered to the store at once")

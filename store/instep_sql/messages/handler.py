@@ -20,7 +20,7 @@ from instep.ports.message_store import Deliver, DeliveryResult, FailedDelivery, 
 from instep_sql.engine.database import Transaction
 from instep_sql.engine.dialect import Dialect
 from instep_sql.entities.quarantine import make_room_for_message
-from instep_sql.messages.inbox import FAILED, content_key, remember
+from instep_sql.messages.inbox import FAILED, attachments_of, content_key, remember
 from instep_sql.messages.replies import keep as keep_replies
 from instep_sql.messages.retention import Trimmer
 from instep_sql.options import SqlOptions
@@ -256,7 +256,7 @@ class _Delivery:
         }
 
         def work(connection: Connection) -> bool:
-            more_bytes = len(row.body)
+            more_bytes = len(row.body) + len(row.attachments or "")
             if not make_room_for_message(
                 connection, self._no, self._options, more_bytes=more_bytes
             ):
@@ -355,4 +355,5 @@ def _message(scope: str, row: Row[Any]) -> Message:
         digest=bytes(row.digest),
         sender=row.sender,
         attributes=row.attributes.encode(),
+        attachments=attachments_of(row),
     )

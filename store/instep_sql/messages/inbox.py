@@ -7,9 +7,10 @@ from hashlib import blake2b
 from itertools import chain
 from typing import Any, Final
 
-from sqlalchemy import Connection, text
+import msgspec
+from sqlalchemy import Connection, Row, text
 
-from instep.model.messages import Message
+from instep.model.messages import Attachment, Message
 from instep.ports.message_store import MessageGroup
 from instep_sql.engine.bulk_insert import insert_rows, row_values
 from instep_sql.engine.dialect import Dialect
@@ -20,6 +21,7 @@ __all__ = [
     "HELD",
     "WAITING",
     "apply_group",
+    "attachments_of",
     "content_key",
     "count_messages",
     "deliver_waiting",
@@ -40,12 +42,15 @@ _DIGEST_BYTES: Final = 16
 _KEY_BYTES: Final = 8
 _SEEN_AT_ONCE: Final = 500
 
+_encode: Final = msgspec.json.Encoder().encode
+_decode_attachments: Final = msgspec.json.Decoder(tuple[Attachment, ...]).decode
+
 _INTO_INBOX: Final = """
     instep_inbox (sequence_no, epoch, number, stage, message_id, sender, attributes, digest,
-                  expires_at_us, received_at_us, kept_at_us, body)"""
+                  expires_at_us, received_at_us, kept_at_us, body, attachments)"""
 _INTO_MESSAGE: Final = """
     instep_message (sequence_no, number, message_id, sender, attributes, received_at_us,
-                    delivered_at_us, body, digest)"""
+                    delivered_at_us, body, digest, attachments)"""
 _INTO_SEEN: Final = "instep_seen (sequence_no, digest, seen_at_us)"
 _TAKEN: Final = text("""
     SELECT digest FROM instep_seen
@@ -61,7 +66,8 @@ _RELEASE: Final = """
 """
 _DELIVER: Final = f"""
     INSERT INTO {_INTO_MESSAGE}
-    SELECT sequence_no, number, message_id, sender, attributes, received_at_us, ?, body, digest
+    SELECT sequence_no, number, message_id, sender, attributes, received_at_us, ?, body, digest,
+           attachments
     FROM instep_inbox WHERE sequence_no = ? AND stage = 1 ORDER BY epoch, number, id
 """  # noqa: S608 — constants only
 _DELIVERED: Final = "DELETE FROM instep_inbox WHERE sequence_no = ? AND stage = 1"
@@ -201,6 +207,7 @@ def _kept(no: int, epoch: int, stage: int, message: Message, now_us: int) -> tup
         message.received_at_us,
         now_us,
         message.body,
+        _stored(message.attachments),
     )
 
 
@@ -215,7 +222,18 @@ def _delivered(no: int, message: Message, now_us: int) -> tuple[Any, ...]:
         now_us,
         message.body,
         message.digest or None,
+        _stored(message.attachments),
     )
+
+
+def attachments_of(row: Row[Any]) -> tuple[Attachment, ...]:
+    """The attachments of a message that a row keeps."""
+    return () if row.attachments is None else _decode_attachments(row.attachments)
+
+
+def _stored(attachments: tuple[Attachment, ...]) -> str | None:
+    """Attachments as JSON, with their contents in base64; None: there is none, as mostly."""
+    return storable_text(_encode(attachments).decode()) if attachments else None
 
 
 def _text(attributes: bytes) -> str:

@@ -13,6 +13,7 @@ from instep.ports.message_store import OperatorAction
 from instep.ports.reader import SequenceCounts, SequenceStatus
 from instep.sequencing.state import decode_state
 from instep_sql.messages import operator_requests
+from instep_sql.messages.inbox import attachments_of
 
 __all__ = ["MessageReading", "give_up_messages"]
 
@@ -128,6 +129,7 @@ def _message(row: Row[Any]) -> StoredMessage:
         delivered_at_us=row.delivered_at_us,
         body=bytes(row.body),
         attributes=row.attributes.encode(),
+        attachments=attachments_of(row),
         consumer=row.consumer,
     )
 

@@ -16,16 +16,17 @@ __all__ = ["Trimmer"]
 _TRIM_RECORDS: Final = 1_000
 ROW_BYTES: Final = 300
 """What a row of `instep_message` counts beside its body."""
+_SIZE: Final = f"length(body) + coalesce(length(attachments), 0) + {ROW_BYTES}"
 _COUNT_RECORDS: Final = 1_000
 _COUNT_BYTES: Final = 64 << 20
 """After so many messages or bytes they are counted."""
 _COUNTED: Final = "SELECT counted_to, size_bytes FROM instep_message_size {}"
 _ADDED: Final = text(f"""
-    SELECT max(id) AS last, coalesce(sum(length(body) + {ROW_BYTES}), 0) AS size_bytes
+    SELECT max(id) AS last, coalesce(sum({_SIZE}), 0) AS size_bytes
     FROM instep_message WHERE id > :after
 """)  # noqa: S608 — constants only
 _OLDEST: Final = text(f"""
-    SELECT id, length(body) + {ROW_BYTES} FROM instep_message ORDER BY id LIMIT :limit
+    SELECT id, {_SIZE} FROM instep_message ORDER BY id LIMIT :limit
 """)  # noqa: S608 — constants only
 _REMOVE: Final = text("DELETE FROM instep_message WHERE id <= :cut")
 _SET_COUNTED: Final = text("UPDATE instep_message_size SET counted_to = :to, size_bytes = :size")
@@ -55,7 +56,7 @@ class Trimmer:
             "delivered_at_us",
             options.messages_retention_records,
             options.messages_retention_s,
-            ROW_BYTES,
+            _SIZE,
         )
         self._message_bytes = _ByteRetention(dialect, options.messages_retention_bytes)
 
@@ -77,8 +78,8 @@ class Trimmer:
             self._seen.trim(connection, unsequenced, group.now_us)
         new = count_messages(group)
         gone_bytes = self._messages.trim(connection, new, group.now_us)
-        new_bytes = sum([len(m.body) for c in group.changes for _, m in c.release])
-        new_bytes += sum([len(m.body) for c in group.changes for m in c.unsequenced])
+        new_bytes = sum([m.size_bytes for c in group.changes for _, m in c.release])
+        new_bytes += sum([m.size_bytes for c in group.changes for m in c.unsequenced])
         self._message_bytes.trim(connection, new, new_bytes, gone_bytes)
 
 
@@ -92,13 +93,13 @@ class _TableRetention:
         time: str,
         keep: int | None,
         age_s: float | None,
-        row_bytes: int | None = None,
+        size: str = "",
     ) -> None:
         picked = f"SELECT id FROM {table} WHERE {{}} ORDER BY id LIMIT :limit"  # noqa: S608 — constants only
         delete = f"DELETE FROM {table} WHERE id IN ({picked} {dialect.skip_locked})"  # noqa: S608
-        self._sized = row_bytes is not None
-        if row_bytes is not None:
-            delete += f" RETURNING length(body) + {row_bytes}"
+        self._sized = bool(size)
+        if size:
+            delete += f" RETURNING {size}"
         over = f"id <= (SELECT max(id) FROM {table}) - :keep"  # noqa: S608
         old = f"id < (SELECT min(id) FROM {table}) + :limit AND {time} < :before_us"  # noqa: S608
         self._over, self._old = text(delete.format(over)), text(delete.format(old))

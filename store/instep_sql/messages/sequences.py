@@ -130,7 +130,8 @@ def load(
     buffered: dict[int, list[BufferedMessage]] = {}
     for row in connection.execute(
         text(
-            "SELECT sequence_no, number, digest, length(body) AS size_bytes, expires_at_us, "  # noqa: S608
+            "SELECT sequence_no, number, digest, "  # noqa: S608
+            "length(body) + coalesce(length(attachments), 0) AS size_bytes, expires_at_us, "
             "kept_at_us FROM instep_inbox WHERE stage = 0 "
             f"AND sequence_no IN (SELECT q.id {ours}) ORDER BY id"
         ),

@@ -173,6 +173,18 @@ class KeepsNoBodies(Worse):
         await self.store.save_outbox(scope, state, before, dict.fromkeys(bodies or {}, b""))
 
 
+class KeepsBodiesOnly(Changed):
+    def changed(self, group: MessageGroup) -> MessageGroup:
+        bare = [
+            msgspec.structs.replace(
+                change,
+                keep=[(n, msgspec.structs.replace(one, attachments=())) for n, one in change.keep],
+            )
+            for change in group.changes
+        ]
+        return msgspec.structs.replace(group, changes=bare)
+
+
 BROKEN: dict[str, type[Worse]] = {
     "an-unknown-scope-is-not-there": MakesWhatIsAskedFor,
     "a-sequence-is-kept-as-it-was-committed": OneScopeAGroup,
@@ -182,6 +194,7 @@ BROKEN: dict[str, type[Worse]] = {
     "forgotten-messages-are-gone": ForgetsNothing,
     "a-failed-message-comes-again": IgnoresFailures,
     "a-reply-is-kept": LosesReplies,
+    "attachments-are-kept": KeepsBodiesOnly,
     "without-a-handler-nothing-waits": AlwaysHandled,
     "unsequenced-messages-are-remembered": SawNothing,
     "the-earlier-process-is-fenced": Unfenced,

@@ -77,7 +77,7 @@ class Entry(MessageHeader, gc=False):
         return cls(
             message.number,
             message.digest,
-            len(message.body),
+            message.size_bytes,
             message.expires_at_us,
             message,
             None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import pyarrow as pa
 
 from instep.config.plugins import store_plugin
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MessagesTable"]
 
+_encode: Final = msgspec.json.Encoder().encode
 _PAGE_RECORDS: Final = 10_000
 _MOMENT: Final = pa.timestamp("us", tz="UTC")
 _SCHEMA: Final = pa.schema(
@@ -36,6 +38,7 @@ _SCHEMA: Final = pa.schema(
         ("received_at", _MOMENT),
         ("delivered_at", _MOMENT),
         ("body", pa.string()),
+        ("attachments", pa.string()),
     ]
 )
 
@@ -74,6 +77,7 @@ class MessagesTable(LakeTable):
             (
                 *(m.consumer, m.stream, m.cursor, m.number, m.id, m.sender),
                 *(m.received_at_us, m.delivered_at_us, _text(m.body)),
+                _encode(m.attachments).decode() if m.attachments else None,
             )
             for m in page
         ]

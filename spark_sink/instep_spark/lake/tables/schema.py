@@ -309,6 +309,7 @@ MESSAGES: Final = TableSchema(
         Column("received_at", "TIMESTAMP", "when it was durable here"),
         Column("delivered_at", "TIMESTAMP", "when it was delivered"),
         Column("body", "STRING", "its content"),
+        Column("attachments", "STRING", "what came with it, a JSON array; NULL: nothing"),
     ),
 )
 
