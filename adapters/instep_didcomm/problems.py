@@ -66,12 +66,12 @@ class MessageRefusedError(InstepError):
 def http_status(refusal: Refusal) -> int:
     """The HTTP status for a refusal of the sequencer: 503 may be sent again, 410 need not."""
     match refusal:
-        case Refusal.FULL | Refusal.UNAVAILABLE:
+        case Refusal.FULL | Refusal.TOO_FAR_AHEAD | Refusal.UNAVAILABLE:
             return 503
         case (
             Refusal.UNPROCESSABLE
             | Refusal.OUT_OF_RANGE
-            | Refusal.TOO_FAR_AHEAD
+            | Refusal.OUT_OF_REACH
             | Refusal.TOO_MANY_GAPS
         ):
             return 400

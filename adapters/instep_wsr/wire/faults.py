@@ -75,7 +75,7 @@ def code_of_refusal(refusal: Refusal) -> RmFaultCode:
             return RmFaultCode.INVALID_EXPIRY_TIME
         case Refusal.OUT_OF_RANGE:
             return RmFaultCode.INVALID_MESSAGE_ID
-        case Refusal.BEYOND_LAST:
+        case Refusal.BEYOND_LAST | Refusal.OUT_OF_REACH:
             return RmFaultCode.INVALID_MESSAGE_PARAMETERS
         case Refusal.CLOSED | Refusal.FAILED | Refusal.TERMINATED:
             return RmFaultCode.GROUP_ABORTED

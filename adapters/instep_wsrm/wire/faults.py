@@ -111,6 +111,10 @@ def refused(version: RmVersion, identifier: str, refusal: Refusal) -> SoapFaultE
             return unknown_sequence(version, identifier)
         case Refusal.OUT_OF_RANGE:
             return rollover(version, identifier)
+        case Refusal.OUT_OF_REACH:
+            # The only fault that says that a number is too high; its highest is not the point here.
+            name = "MessageNumberRollover"
+            reason = "The wsrm:MessageNumber is so far ahead that the Sequence cannot reach it."
         case Refusal.CLOSED if version.closes:
             name, reason = "SequenceClosed", "The Sequence is closed and accepts no new messages."
         case Refusal.BEYOND_LAST if not version.closes:

@@ -98,6 +98,8 @@ _NOTHING_ASKED: Final[list[int]] = []
 """Shared by states, which are never edited: each list more is one more for the garbage collector,
 in each of a hundred sequences of a commit.
 """
+_REACH_IN_JUMPS: Final = 1_000
+"""A number so many times `limit_jump` ahead is out of reach."""
 
 
 class Sequencer:
@@ -550,11 +552,20 @@ class Sequencer:
         self._check_jump(number)
 
     def _check_jump(self, number: int) -> None:
-        if number - self._window.next_number >= self._jump():
+        ahead = number - self._window.next_number
+        if ahead >= self._jump():
             raise SequenceRefusedError(
-                Refusal.TOO_FAR_AHEAD,
+                self._refusal_ahead(ahead),
                 f"{number} is more than {self.settings.limit_jump:,} numbers ahead",
             )
+
+    def _refusal_ahead(self, ahead: int) -> Refusal:
+        """Why a number is refused that is so far ahead (S8). A sender must still have every message
+        between, to send it or to send it again: a thousand times what is allowed no sender has, so
+        the number would never come within what is allowed.
+        """
+        out_of_reach = ahead >= _REACH_IN_JUMPS * self._jump()
+        return Refusal.OUT_OF_REACH if out_of_reach else Refusal.TOO_FAR_AHEAD
 
     def _jump(self) -> int:
         """The distance ahead of the next number from which on a number is refused."""
@@ -645,7 +656,7 @@ class Sequencer:
         if number >= self._stop():
             return self._refusal_beyond()
         if ahead >= self._jump():
-            return Refusal.TOO_FAR_AHEAD
+            return self._refusal_ahead(ahead)
         if 0 < message.expires_at_us <= now_us:
             return Refusal.EXPIRED
         if not self.settings.ordered:

@@ -72,7 +72,11 @@ class Refusal(StrEnum):
     GIVEN_UP = "given-up"
     """Delivery went on without this number."""
     TOO_FAR_AHEAD = "too-far-ahead"
-    """Further ahead of the next number than `limit_jump` allows: a mistake, or an attack."""
+    """Further ahead of the next number than `limit_jump` allows: it may be sent again, once those
+    before it have come.
+    """
+    OUT_OF_REACH = "out-of-reach"
+    """So far ahead that those before it will never come: a mistake, or an attack. It is final."""
     OUT_OF_RANGE = "out-of-range"
     """Before the first number, or after the highest (InvalidMessageId, MessageNumberRollover)."""
     BEYOND_LAST = "beyond-last"

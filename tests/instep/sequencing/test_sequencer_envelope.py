@@ -252,13 +252,21 @@ def test_a_number_too_far_ahead_is_refused_and_nothing_is_given_up_for_it() -> N
     sequencer = Sequencer(
         SequencerSettings(limit_jump=10, gap_policy=GapPolicy.SKIP, gap_deadline_s=0)
     )
-    outcome = received(sequencer, 1, 12, 2**62)
-    assert refusals(outcome) == [(12, Refusal.TOO_FAR_AHEAD), (2**62, Refusal.TOO_FAR_AHEAD)]
+    outcome = received(sequencer, 1, 12, 10_001, 10_002, 2**62)
+    assert refusals(outcome) == [
+        (12, Refusal.TOO_FAR_AHEAD),
+        (10_001, Refusal.TOO_FAR_AHEAD),
+        (10_002, Refusal.OUT_OF_REACH),
+        (2**62, Refusal.OUT_OF_REACH),
+    ]
     assert (outcome.deliver, outcome.effects) == ([1], [])
     for claim in (Announce(12), Last(12), Close(12)):
         with pytest.raises(SequenceRefusedError, match="more than 10 numbers ahead") as caught:
             sequencer.apply([claim], T0_US)
         assert caught.value.refusal is Refusal.TOO_FAR_AHEAD
+    with pytest.raises(SequenceRefusedError) as caught:
+        sequencer.apply([Announce(2**62)], T0_US)
+    assert caught.value.refusal is Refusal.OUT_OF_REACH
     assert received(sequencer, 11).effects == [ReportLoss([(2, 10)], "did not come in time")]
 
 
