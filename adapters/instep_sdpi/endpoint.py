@@ -10,6 +10,7 @@ from typing import Final
 from yarl import URL
 
 from instep_http import ServerLimits, read_listen
+from instep_http.offload import Busy
 from instep_sdpi.options import Options
 from instep_sdpi.session import ReportSession
 from instep_sdpi.wire.report_templates import ReportTemplates
@@ -90,7 +91,15 @@ class NotificationEndpoint:
         session = self._sessions.at(request)
         if session is None:
             raise SoapFaultError(FaultCode.SENDER, "no subscription has this address", status=404)
-        await session.receive(request)
+        try:
+            await session.receive(request, self._endpoint.offload)
+        except Busy:
+            raise SoapFaultError(
+                FaultCode.RECEIVER,
+                "too many large reports are being read: send it again",
+                status=503,
+                retry_after_s=1,
+            ) from None
 
 
 class _Reports:

@@ -29,6 +29,7 @@ from instep.runtime.streams.sequenced_feed import (
     SequencedFeedSettings,
 )
 from instep.sequencing.transitions import Refusal
+from instep_http.offload import Offload
 from instep_sdpi.conformance import SequenceConformance
 from instep_sdpi.containment import Containment
 from instep_sdpi.wire.entities import Entity, MdibVersion, descriptor_key
@@ -152,23 +153,25 @@ class ReportSession:
         self._reporter = self._reporter or identity
         return identity == self._reporter
 
-    async def receive(self, request: SoapRequest) -> None:
+    async def receive(self, request: SoapRequest, offload: Offload | None = None) -> None:
         """Handle an envelope that came to the address of the subscription. When this returns, it
-        may be confirmed: what it states is durable.
+        may be confirmed: what it states is durable. `offload`: where a large report is read.
 
-        Raises `SoapFaultError`: it is not confirmed.
+        Raises `SoapFaultError`, and `Busy`: it is not confirmed.
         """
         end = read_end(request.envelope)
         if end is not None:
             self.feed.fail(UnreachableError(f"the provider has ended the subscription ({end})"))
             return
+        size_bytes = len(request.raw)
+        read = await (offload or Offload()).run(size_bytes, _read, request)
         answered: asyncio.Future[SoapFaultError | None] = asyncio.get_running_loop().create_future()
 
         def answer(fault: SoapFaultError | None) -> None:
             if not answered.done():
                 answered.set_result(fault)
 
-        self._take(_read(request), answer)
+        self._take(read, answer)
         fault = await answered
         if fault is not None:
             raise fault

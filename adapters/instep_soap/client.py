@@ -9,6 +9,7 @@ from yarl import URL
 
 from instep.errors import SourceError
 from instep_http import NO_REDIRECTS, Answer, GuardedClient, retry_later, shown
+from instep_soap.content import read_content
 from instep_soap.endpoint import content_type
 from instep_soap.envelope import Envelope, fault_of, read_envelope
 from instep_soap.errors import SoapFaultError
@@ -64,7 +65,7 @@ async def read_answer(answer: Answer, limits: XmlLimits | None = None) -> Envelo
     found: Envelope | None = None
     if answer.body.strip():
         try:
-            found = await _read(answer.body, limits)
+            found = await _read(answer, limits)
         except SoapFaultError as error:
             if 200 <= answer.status < 300:
                 raise SourceError(
@@ -82,7 +83,8 @@ async def read_answer(answer: Answer, limits: XmlLimits | None = None) -> Envelo
     return found
 
 
-async def _read(raw: bytes, limits: XmlLimits | None) -> Envelope:
-    if len(raw) < _LONG_BYTES:
-        return read_envelope(raw, limits)
-    return await asyncio.to_thread(read_envelope, raw, limits)
+async def _read(answer: Answer, limits: XmlLimits | None) -> Envelope:
+    document = read_content(answer.body, answer.headers.get("Content-Type", "")).document
+    if len(document) < _LONG_BYTES:
+        return read_envelope(document, limits)
+    return await asyncio.to_thread(read_envelope, document, limits, apart=True)

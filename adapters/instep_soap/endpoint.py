@@ -11,20 +11,26 @@ import asyncio
 import logging
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 from yarl import URL
 
+from instep.model.messages import Attachment
 from instep_http import BoundedServer, Request, Response, ServerLimits
 from instep_http.acceptor import Slot
 from instep_http.fast_path import FastPostConnection, PostRequest, RequestHeadParser
+from instep_http.offload import Busy, Offload
 from instep_soap.addressing import Addressing, read_addressing
+from instep_soap.charset import as_utf8
+from instep_soap.content import body_and_digest, check_included, read_content, stated_version
 from instep_soap.envelope import Envelope, fault_envelope, read_envelope, xml_bytes
-from instep_soap.errors import FaultCode, SoapFaultError
+from instep_soap.errors import FaultCode, SoapFaultError, XmlError
 from instep_soap.header_templates import HeaderReading
-from instep_soap.names import SOAP11, SOAP12, SoapVersion
+from instep_soap.media_type import read_media_type
+from instep_soap.names import SOAP12, SoapVersion
 from instep_soap.xml import XmlLimits
 
 __all__ = [
@@ -38,6 +44,7 @@ __all__ = [
 ]
 
 _ACCEPTED: Final = Response(202)
+_RETRY_AFTER_S: Final = 1
 _SENDERS: Final = frozenset({FaultCode.SENDER})
 
 _log = logging.getLogger("instep.soap")
@@ -66,9 +73,19 @@ class SoapRequest(msgspec.Struct, frozen=True, gc=False):
     path: str
     """The path that it was sent to."""
     raw: bytes
-    """The envelope as it came."""
+    """The envelope, in UTF-8."""
     identity: str = ""
     """The name in the certificate of the sender; empty where none is asked for."""
+    attachments: tuple[Attachment, ...] = ()
+    """What came with it."""
+    known_content: tuple[bytes, bytes] | None = None
+    """See `content`; None: it is not known yet."""
+
+    def content(self) -> tuple[bytes, bytes]:
+        """What is kept of the message: the content of its body, and a digest of it and of the
+        attachments; see `body_and_digest`.
+        """
+        return self.known_content or body_and_digest(self.envelope, self.attachments)
 
 
 SoapHandler = Callable[[SoapRequest], Awaitable[bytes | None]]
@@ -167,6 +184,8 @@ class SoapEndpoint:
             self._server.serves, limits.max_body_bytes, self._server.origins
         )
         self._answering: set[asyncio.Task[None]] = set()
+        self.offload = Offload()
+        """Where large envelopes are read, and what adapters make of them."""
 
     @property
     def address(self) -> str:
@@ -196,38 +215,48 @@ class SoapEndpoint:
     def _on_post(self, post: PostRequest, respond: Respond) -> None:
         if self._submitted_by_template(post, respond):
             return
-        received = self._read(post)
-        if isinstance(received, Response):
-            respond(received)
-        elif not self._submitted(post, received, respond):
-            self._begin(received, respond)
+        if len(post.body) > self.offload.small_bytes:
+            self.respond_by_handler(post, respond)
+            return
+        try:
+            received = self._read(post)
+        except SoapFaultError as fault:
+            respond(self._refusal(post, fault))
+            return
+        if not self._submitted(post, received, respond):
+            self._begin(self._handle(received), respond)
 
     def respond_by_handler(self, post: PostRequest, respond: Respond) -> None:
         """Respond in a task."""
-        received = self._read(post)
-        if isinstance(received, Response):
-            respond(received)
-        else:
-            self._begin(received, respond)
+        self._begin(self._handle_post(post), respond)
 
-    def _begin(self, received: SoapRequest, respond: Respond) -> None:
-        task = asyncio.ensure_future(self._respond(received, respond))
+    def _begin(self, response: Coroutine[Any, Any, Response], respond: Respond) -> None:
+        async def answer() -> None:
+            respond(await response)
+
+        task = asyncio.ensure_future(answer())
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
 
     def _submitted_by_template(self, post: PostRequest, respond: Respond) -> bool:
         """Whether the message has headers as one before, and is taken."""
-        if self._templates is None:
+        media_type = read_media_type(post.content_type)
+        if self._templates is None or not media_type.may_be_xml:
             return False
         try:
-            found = self._templates.find(post.body)
+            raw = as_utf8(post.body, media_type.charset)
+            found = self._templates.find(raw)
+        except XmlError:
+            return False
         except Exception:  # noqa: BLE001 - the other way answers
             _log.exception("an envelope could not be read by a template")
             return False
         if found is None:
             return False
         reading, envelope = found
-        request = _request(post, envelope, reading.addressing)
+        request = SoapRequest(
+            envelope, reading.addressing, post.peer, post.path, raw, post.identity
+        )
         return self._submit(post, request, reading.headers, respond)
 
     def _submitted(self, post: PostRequest, received: SoapRequest, respond: Respond) -> bool:
@@ -245,7 +274,8 @@ class SoapEndpoint:
         assert self._templates is not None
         try:
             # Only of a message that was taken: a stranger makes no template.
-            self._templates.learn(post.body, HeaderReading(envelope.version, addressing, headers))
+            reading = HeaderReading(envelope.version, addressing, headers)
+            self._templates.learn(received.raw, reading)
         except Exception:  # noqa: BLE001 - the message is taken
             _log.exception("no template could be made of an envelope")
         return True
@@ -271,29 +301,52 @@ class SoapEndpoint:
         headers = self._usual.read_usual(envelope, addressing)
         return None if headers is None else HeaderReading(envelope.version, addressing, headers)
 
-    async def _respond(self, received: SoapRequest, respond: Respond) -> None:
-        respond(await self._handle(received))
-
     async def _answer(self, request: Request) -> Response:
         stated = request.headers.get("Content-Type", "")
-        post = PostRequest(request.body, request.path, stated, request.peer, request.identity)
-        received = self._read(post)
-        return received if isinstance(received, Response) else await self._handle(received)
+        return await self._handle_post(
+            PostRequest(request.body, request.path, stated, request.peer, request.identity)
+        )
 
-    def _read(self, post: PostRequest) -> SoapRequest | Response:
-        """The envelope of a POST; a fault where it is none."""
-        version: SoapVersion | None = None
+    async def _handle_post(self, post: PostRequest) -> Response:
+        size_bytes = len(post.body)
+        apart = size_bytes > self.offload.small_bytes
         try:
-            envelope = read_envelope(post.body, self._xml_limits)
-            version = envelope.version
+            received = await self.offload.run(size_bytes, partial(self._read, post, apart=apart))
+        except Busy:
+            return self._refusal(post, _busy())
+        except SoapFaultError as fault:
+            return self._refusal(post, fault)
+        return await self._handle(received)
+
+    def _read(self, post: PostRequest, *, apart: bool = False) -> SoapRequest:
+        """The envelope of a POST; `apart`: in a thread. Raises `SoapFaultError`: it is none."""
+        envelope: Envelope | None = None
+        try:
+            content = read_content(post.body, post.content_type)
+            envelope = read_envelope(content.document, self._xml_limits, apart=apart)
+            check_included(content, envelope)
             addressing = read_addressing(envelope.headers)
-        except SoapFaultError as error:
-            fault = error
+            known = body_and_digest(envelope, content.attachments) if apart else None
+        except SoapFaultError as fault:
+            fault.version = None if envelope is None else envelope.version
+            raise
         except Exception:  # noqa: BLE001 - the peer gets a fault
-            fault = _failed()
-        else:
-            return _request(post, envelope, addressing)
-        return self._fault(fault, version or _version_of(post.content_type), Addressing())
+            raise _failed() from None
+        return SoapRequest(
+            envelope,
+            addressing,
+            post.peer,
+            post.path,
+            content.document,
+            post.identity,
+            content.attachments,
+            known,
+        )
+
+    def _refusal(self, post: PostRequest, fault: SoapFaultError) -> Response:
+        """The response to a POST without an envelope that could be read."""
+        version = fault.version or stated_version(post.body, post.content_type)
+        return self._fault(fault, version, Addressing())
 
     async def _handle(self, received: SoapRequest) -> Response:
         try:
@@ -327,11 +380,10 @@ class SoapEndpoint:
         _log.log(level, "an envelope is refused: %s: %s", code, fault.message)
         wsa = addressing.version if self._addressed else None
         root = fault_envelope(fault, version, wsa, relates_to=addressing.message_id)
-        sent_as = SOAP12 if fault.fault_code is FaultCode.VERSION_MISMATCH else version
         status = fault.status or (
-            400 if sent_as is SOAP12 and fault.fault_code in _SENDERS else 500
+            400 if version is SOAP12 and fault.fault_code in _SENDERS else 500
         )
-        headers = {"Content-Type": content_type(sent_as)}
+        headers = {"Content-Type": content_type(version)}
         if fault.retry_after_s:
             headers["Retry-After"] = str(fault.retry_after_s)
         return Response(status, xml_bytes(root), headers)
@@ -353,22 +405,17 @@ class _Answer(msgspec.Struct, gc=False):
         self.endpoint.respond_by_handler(self.post, self.respond)
 
 
-def _request(post: PostRequest, envelope: Envelope, addressing: Addressing) -> SoapRequest:
-    return SoapRequest(envelope, addressing, post.peer, post.path, post.body, post.identity)
-
-
 def _failed() -> SoapFaultError:
     """The fault for an exception that is being handled."""
     _log.exception("an envelope could not be handled for a reason of our own")
     return SoapFaultError(FaultCode.RECEIVER, "it could not be handled")
 
 
+def _busy() -> SoapFaultError:
+    reason = "too many large envelopes are being read: send it again"
+    return SoapFaultError(FaultCode.RECEIVER, reason, status=503, retry_after_s=_RETRY_AFTER_S)
+
+
 def content_type(version: SoapVersion) -> str:
     """The Content-Type of an envelope."""
     return f"{version.media_type}; charset=utf-8"
-
-
-def _version_of(content_type: str) -> SoapVersion:
-    """The version to answer in while the envelope is not read: as the media type states."""
-    stated = content_type.partition(";")[0].strip().lower()
-    return SOAP11 if stated == SOAP11.media_type else SOAP12

@@ -64,14 +64,18 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_envelope(
-    raw: bytes, limits: XmlLimits | None = None, *, max_headers: int = _MAX_HEADERS
+    raw: bytes,
+    limits: XmlLimits | None = None,
+    *,
+    max_headers: int = _MAX_HEADERS,
+    apart: bool = False,
 ) -> Envelope:
-    """Read an envelope of SOAP 1.1 or 1.2.
+    """Read an envelope of SOAP 1.1 or 1.2. `apart`: see `read_xml`.
 
     Raises `SoapFaultError`: no XML, no envelope of these versions, or too many header blocks.
     """
     try:
-        root = read_xml(raw, limits or XmlLimits())
+        root = read_xml(raw, limits or XmlLimits(), apart=apart)
     except XmlError as error:
         raise SoapFaultError(FaultCode.SENDER, error.message) from None
     version = _ENVELOPES.get(str(root.tag))
@@ -193,8 +197,6 @@ def fault_envelope(
     """An envelope with a fault, in the shape of its version (SOAP 1.2 Part 1, 5.4; SOAP 1.1
     4.4). Without a `wsa` it has no addressing.
     """
-    if fault.fault_code is FaultCode.VERSION_MISMATCH:
-        version = SOAP12
     space = namespace_of(fault.subcode)
     # A block that is moved into the envelope keeps the prefix that its texts use only if the
     # envelope does not declare its namespace under another one.
@@ -210,6 +212,14 @@ def fault_envelope(
         relates_to=relates_to,
         to=to,
     )
+    if fault.fault_code is FaultCode.VERSION_MISMATCH:
+        # In a fault of SOAP 1.1 too (SOAP 1.2 Part 1, appendix A).
+        upgrade = SubElement(header, SOAP12.name("Upgrade"), nsmap={"u": SOAP12.namespace})
+        for one in (SOAP12, SOAP11):
+            offered = SubElement(
+                upgrade, SOAP12.name("SupportedEnvelope"), nsmap={"e": one.namespace}
+            )
+            offered.set("qname", "e:Envelope")
     if version is SOAP12:
         _fault_12(fault, header, body)
     else:
@@ -272,11 +282,6 @@ def _fault_12(fault: SoapFaultError, header: _Element, body: _Element) -> None:
         declared = {f"n{place}": space} if space else None
         block = SubElement(header, name("NotUnderstood"), nsmap=declared)
         block.set("qname", _prefixed(block, unknown))
-    if fault.fault_code is FaultCode.VERSION_MISMATCH:
-        upgrade = SubElement(header, name("Upgrade"))
-        for version in (SOAP12, SOAP11):
-            offered = SubElement(upgrade, name("SupportedEnvelope"), nsmap={"e": version.namespace})
-            offered.set("qname", "e:Envelope")
     written = SubElement(body, name("Fault"))
     code = SubElement(written, name("Code"))
     SubElement(code, name("Value")).text = f"s:{fault.fault_code}"

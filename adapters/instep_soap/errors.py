@@ -1,4 +1,6 @@
-"""SOAP faults as errors: raised where a message is refused, written in the shape of its version."""
+"""What is wrong with XML, and SOAP faults as errors: raised where a message is refused, written in
+the shape of its version.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,25 @@ from enum import StrEnum
 from lxml.etree import _Element
 
 from instep.errors import InstepError
+from instep_soap.names import SoapVersion
 
-__all__ = ["FaultCode", "SoapFaultError"]
+__all__ = ["CharsetError", "FaultCode", "SoapFaultError", "UnknownCharsetError", "XmlError"]
+
+
+class XmlError(InstepError):
+    """The bytes are no XML, or XML that is not accepted."""
+
+    code = "xml"
+
+
+class CharsetError(XmlError):
+    """The bytes are not in the encoding that counts (RFC 7303 3)."""
+
+    code = "charset"
+
+
+class UnknownCharsetError(CharsetError):
+    """The encoding is none that is read here."""
 
 
 class FaultCode(StrEnum):
@@ -64,3 +83,5 @@ class SoapFaultError(InstepError):
         self.not_understood = list(not_understood)
         self.status = status
         self.retry_after_s = retry_after_s
+        self.version: SoapVersion | None = None
+        """The version of the envelope that it is about; None: it is not known."""

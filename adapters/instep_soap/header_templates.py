@@ -32,6 +32,8 @@ _BODY: Final = b"Body"
 _TEXT: Final = rb"([!#-%(-;=?-~]{1,256})(?=[\"<])"
 """Printable ASCII but space, quotes, ``&``, ``<`` and ``>``, up to what ends a text or a value."""
 _ROOT: Final = re.compile(rb"<([A-Za-z][\w.:-]*)")
+_MAX_BYTES: Final = 65_536
+"""A larger envelope is parsed off the loop."""
 _MAX_HEAD_BYTES: Final = 4_096
 _MAX_TEMPLATES: Final = 1_024
 
@@ -84,11 +86,11 @@ class HeaderTemplates(Generic[H]):
         return f"<HeaderTemplates {len(self._templates)}>"
 
     def find(self, raw: bytes) -> tuple[HeaderReading[H], Envelope] | None:
-        """Read an envelope by a template; None: there is none for it, or it is not usual. The
-        envelope has the Body alone.
+        """Read an envelope in UTF-8 by a template; None: there is none for it, or it is not usual.
+        The envelope has the Body alone.
         """
         end = raw.find(_BODY, 0, _MAX_HEAD_BYTES)
-        if end < 0:
+        if end < 0 or len(raw) > _MAX_BYTES:
             return None
         parts = self._split(raw[:end])
         texts = parts[2::3]

@@ -5,6 +5,10 @@ a peer that sends new names in each envelope would fill the memory. So only enve
 known, or few, are parsed in our own thread. Any other is parsed in a thread of its own, whose names
 go with it; that takes some six times as long.
 
+A document is in UTF-8 here. One that is parsed off the event loop is parsed in a thread of its own,
+too: its elements look names up where its thread has interned them, and there must be nobody who
+interns others meanwhile.
+
 The value of an attribute is not interned unless it declares a namespace. So values are left out,
 and `<SequenceNum number="17"/>` is one tag whatever its number: otherwise 20,000 messages would use
 up the room.
@@ -17,7 +21,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-__all__ = ["Vocabulary", "is_plain"]
+__all__ = ["Vocabulary", "parse_apart"]
 
 T = TypeVar("T")
 
@@ -32,9 +36,6 @@ _DECLARATION: Final = re.compile(
     rb"""xmlns(?<=\sxmlns)(?::[^\s"'<>=]*+)?\s*+=\s*+(?:"[^"<]*+"|'[^'<]*+')"""
 )
 _UNUSUAL: Final = re.compile(rb"&(?!(?:amp|lt|gt|quot|apos|#\w{1,8});)")
-_START: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(?=<[^\0][^\0])")
-_ENCODING: Final = re.compile(rb"""<\?xml[^>]*?encoding\s*=\s*["']([\w.-]*)""")
-_PLAIN: Final = frozenset({b"utf-8", b"us-ascii", b"ascii", b"iso-8859-1"})
 _MAX_TAGS: Final = 20_000
 _MAX_BYTES: Final = 8 * 1024 * 1024
 _MAX_FORMS: Final = 1_000
@@ -55,26 +56,18 @@ class Vocabulary:
     def __repr__(self) -> str:
         return f"<Vocabulary {len(self._known)} tags>"
 
-    def parse(
-        self,
-        raw: bytes,
-        parse: Callable[[bytes], T],
-        *,
-        plain: bool | None = None,
-        known_bytes: int = 0,
-    ) -> T:
+    def parse(self, raw: bytes, parse: Callable[[bytes], T], *, known_bytes: int = 0) -> T:
         """Call `parse` with the document, in this thread or in one of its own.
 
-        `plain`: what `is_plain` says of it; None: it is asked. `known_bytes`: how many of its first
-        bytes have only tags that `learns` has learned; the last of them may go on.
+        `known_bytes`: how many of its first bytes have only tags that `learns` has learned; the
+        last of them may go on.
         """
-        plain = is_plain(raw) if plain is None else plain
         # The last one begins at the `<` before its end.
         new = raw[raw.rfind(b"<", 0, known_bytes) :] if known_bytes else raw
-        return parse(raw) if plain and self.learns(new) else _apart(raw, parse)
+        return parse(raw) if self.learns(new) else parse_apart(raw, parse)
 
     def learns(self, raw: bytes) -> bool:
-        """Whether the tags of a plain document are known, or there is room for the new ones; then
+        """Whether the tags of a document are known, or there is room for the new ones; then
         they are known from now on.
         """
         if b"&" in raw and _UNUSUAL.search(raw):
@@ -96,19 +89,7 @@ class Vocabulary:
         return True
 
 
-def is_plain(raw: bytes) -> bool:
-    """Whether the markup of a document is written in ASCII, whatever its texts are."""
-    if raw[:1] == b"<" and raw[1:3].isalpha():
-        # It begins with its root.
-        return True
-    start = _START.match(raw)
-    if start is None:
-        return False
-    stated = _ENCODING.match(raw, start.end())
-    return stated is None or stated[1].lower() in _PLAIN
-
-
-def _apart(raw: bytes, parse: Callable[[bytes], T]) -> T:
+def parse_apart(raw: bytes, parse: Callable[[bytes], T]) -> T:
     """Call `parse` in a thread of its own, and wait for it."""
     found: list[T] = []
     errors: list[Exception] = []

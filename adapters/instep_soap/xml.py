@@ -2,72 +2,70 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
-from functools import cache
 from typing import Final
 
-import msgspec
 from lxml import etree
 from lxml.etree import _Element
 
-from instep.errors import InstepError
-from instep_soap.vocabulary import Vocabulary, is_plain
+from instep_soap.charset import as_utf8
+from instep_soap.errors import XmlError
+from instep_soap.vocabulary import Vocabulary, parse_apart
+from instep_soap.xml_bounds import XmlLimits, check_bytes
 
 __all__ = ["XmlError", "XmlLimits", "first_children", "read_qname", "read_xml", "tags_known"]
 
-_PROLOG_WITH_DTD: Final = re.compile(
-    rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?(?:\s|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE", re.DOTALL
-)
+_PROLOG_WITH_DTD: Final = re.compile(rb"(?:\s|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE", re.DOTALL)
 _QUOTED_CHARS: Final = 200
 _SMALL_BYTES: Final = 65_536
 """Up to this size a parser is used again: it keeps tables as large as its largest document."""
 
-
-class XmlError(InstepError):
-    """The bytes are no XML, or XML that is not accepted."""
-
-    code = "xml"
+_log = logging.getLogger("instep.soap")
 
 
-class XmlLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of a document. Its bytes are bounded before it is read."""
-
-    max_depth: int = 64
-    """Most elements within each other."""
-    max_elements: int = 100_000
-    """Most elements in all."""
-
-
-def read_xml(raw: bytes, limits: XmlLimits, *, known_bytes: int = 0) -> _Element:
+def read_xml(
+    raw: bytes, limits: XmlLimits, *, known_bytes: int = 0, apart: bool = False
+) -> _Element:
     """Parse a document; returns its root. Comments and processing instructions are left out.
 
-    `known_bytes`: how many of the first bytes are those of a document that `tags_known` knows, but
-    for texts in ASCII; they end within the name of a tag.
+    Args:
+        raw: The document, in an encoding that it states itself; see `as_utf8`.
+        limits: Its bounds.
+        known_bytes: How many of the first bytes are those of a document that `tags_known` knows,
+            but for texts in ASCII; they end within the name of a tag. The document is in UTF-8.
+        apart: Whether this is a thread of which others than the caller's get the tree: see
+            `instep_soap.vocabulary`.
 
     Raises `XmlError`.
     """
-    plain = known_bytes > 0 or is_plain(raw)
-    may_have_dtd = not plain or (not known_bytes and b"<!DOCTYPE" in raw)
-    if may_have_dtd:
-        prolog = raw.replace(b"\0", b"") if b"\0" in raw[:4] else raw
-        if _PROLOG_WITH_DTD.match(prolog):
-            raise XmlError("a document type declaration is not accepted")
+    if not known_bytes:
+        raw = as_utf8(raw)
+    may_have_dtd = not known_bytes and b"<!DOCTYPE" in raw
+    if may_have_dtd and _PROLOG_WITH_DTD.match(raw):
+        raise XmlError("a document type declaration is not accepted")
+    tags, values = raw.count(b"<"), raw.count(b"=")
+    if tags > limits.max_elements or values > limits.max_attributes:
+        check_bytes(raw, limits)
     try:
-        root = _LOCAL.vocabulary.parse(raw, _parse, plain=plain, known_bytes=known_bytes)
+        root = parse_apart(raw, _parse) if apart else _parsed_here(raw, known_bytes)
     except (etree.XMLSyntaxError, ValueError) as error:
-        raise XmlError(f"no XML: {str(error)[:_QUOTED_CHARS]}") from None
+        # The words of the parser are for us, not for the peer.
+        _log.debug("no XML: %s", str(error)[:_QUOTED_CHARS])
+        raise XmlError("no XML: it is not well-formed") from None
     if may_have_dtd and root.getroottree().docinfo.internalDTD is not None:
         raise XmlError("a document type declaration is not accepted")
-    if not plain or raw.count(b"<") > min(limits.max_depth, limits.max_elements):
-        # Otherwise there are too few tags to exceed a limit.
-        _check_bounds(root, limits)
+    if tags > limits.max_depth and _is_deeper(root, limits.max_depth):
+        raise XmlError(f"more than {limits.max_depth} elements within each other")
+    if values > limits.max_namespaces < raw.count(b"xmlns"):
+        _check_namespaces(root, limits.max_namespaces)
     return root
 
 
 def tags_known(raw: bytes) -> bool:
-    """Whether a document is parsed in this thread, whose names are kept then."""
-    return is_plain(raw) and _LOCAL.vocabulary.learns(raw)
+    """Whether a document in UTF-8 is parsed in this thread, whose names are kept then."""
+    return _LOCAL.vocabulary.learns(raw)
 
 
 def first_children(element: _Element) -> dict[str, _Element]:
@@ -89,11 +87,13 @@ def read_qname(element: _Element) -> str:
 
 
 class _Local(threading.local):
-    """What is kept in this thread: what libxml2 has interned, and a parser."""
+    """What is kept in this thread: what libxml2 has interned, a parser, and paths."""
 
     def __init__(self) -> None:
         self.vocabulary = Vocabulary()
         self.parser = _new_parser()
+        self.deeper: dict[int, etree.XPath] = {}
+        """Depth → whether a document is deeper."""
 
 
 def _new_parser() -> etree.XMLParser:
@@ -112,23 +112,26 @@ def _new_parser() -> etree.XMLParser:
 _LOCAL: Final = _Local()
 
 
+def _parsed_here(raw: bytes, known_bytes: int) -> _Element:
+    return _LOCAL.vocabulary.parse(raw, _parse, known_bytes=known_bytes)
+
+
 def _parse(raw: bytes) -> _Element:
     return etree.fromstring(raw, _LOCAL.parser if len(raw) <= _SMALL_BYTES else _new_parser())
 
 
-def _check_bounds(root: _Element, limits: XmlLimits) -> None:
-    """Raises `XmlError` for more levels, or more elements, than the limits allow."""
-    too_deep, too_many = _bounds(limits)
-    if too_deep(root):
-        raise XmlError(f"more than {limits.max_depth} elements within each other")
-    if too_many(root):
-        raise XmlError(f"more than {limits.max_elements:,} elements")
+def _is_deeper(root: _Element, depth: int) -> bool:
+    """Whether there are more than so many elements within each other."""
+    path = _LOCAL.deeper.get(depth)
+    if path is None:
+        path = _LOCAL.deeper[depth] = etree.XPath(f"boolean({'/*' * (depth + 1)})")
+    return bool(path(root))
 
 
-@cache
-def _bounds(limits: XmlLimits) -> tuple[etree.XPath, etree.XPath]:
-    """Whether a document has more levels, or more elements, than the limits allow."""
-    return (
-        etree.XPath(f"boolean({'/*' * (limits.max_depth + 1)})"),
-        etree.XPath(f"boolean((//*)[{limits.max_elements + 1}])"),
-    )
+def _check_namespaces(root: _Element, most: int) -> None:
+    """Check how many declarations of namespaces apply to an element at most. Raises `XmlError`."""
+    declared = 0
+    for event, _ in etree.iterwalk(root, events=("start-ns", "end-ns")):
+        declared += 1 if event == "start-ns" else -1
+        if declared > most:
+            raise XmlError(f"more than {most:,} declarations of namespaces apply to an element")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from typing import Final
 
 import msgspec
@@ -61,7 +60,6 @@ _VARYING: Final = {
     "ExpiryTime>": "2049-12-31T23:59:59.5Z",
 }
 _USUAL_DIGITS: Final = 18
-_DIGEST_BYTES: Final = 16
 _US: Final = 1_000_000
 _AWAY: Final = "the store is unavailable: send it again later"
 
@@ -355,7 +353,8 @@ class ReceivingRmp:
         raise _fault(request, RmFaultCode.INVALID_EXPIRY_TIME, reason)
 
     def _as_message(self, received: SoapRequest, request: Request, now_us: int) -> Message:
-        body, number = received.envelope.content(), request.number
+        number = request.number
+        body, digest = received.content()
         return Message(
             scope=request.group_id,
             number=number or 0,
@@ -363,9 +362,10 @@ class ReceivingRmp:
             body=body,
             received_at_us=now_us,
             expires_at_us=deadline_us(request, self._options, now_us),
-            digest=blake2b(body, digest_size=_DIGEST_BYTES).digest(),
+            digest=digest,
             sender=received.identity,
             attributes=msgspec.json.encode({"expires_at_us": request.expires_at_us}),
+            attachments=received.attachments,
         )
 
     # -- polls -----------------------------------------------------------------------------------

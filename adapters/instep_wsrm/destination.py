@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from itertools import pairwise
 from typing import Final
 
@@ -79,7 +78,6 @@ _VARYING: Final = {
     "MessageNumber>": "987654321",
 }
 _USUAL_DIGITS: Final = 18
-_DIGEST_BYTES: Final = 16
 _US: Final = 1_000_000
 _BEHAVIORS: Final = {
     IncompleteBehavior.DELIVER: "NoDiscard",
@@ -156,7 +154,7 @@ class Destination:
                 case TerminateSequence():
                     return await self._terminate(exchange, rm, rm.body)
                 case None:
-                    return await self._message(exchange, rm, request.envelope)
+                    return await self._message(exchange, rm, request)
         except SoapFaultError:
             raise
         except InstepError as error:
@@ -219,7 +217,7 @@ class Destination:
         if attributes is None or attributes.acks_to or not attributes.admits(request.identity):
             return False
         exchange = Exchange(envelope.version, request.addressing, version)
-        message = self._as_message(exchange, header, attributes, envelope.content())
+        message = self._as_message(exchange, header, attributes, request)
         acknowledge = _Acknowledge(self._claims_of, exchange, header.identifier, answer)
         self._intake.submit_envelope(header.identifier, [message], acknowledge)
         return True
@@ -321,9 +319,11 @@ class Destination:
 
     # -- messages --------------------------------------------------------------------------------
 
-    async def _message(self, exchange: Exchange, rm: RmMessage, envelope: Envelope) -> bytes | None:
+    async def _message(
+        self, exchange: Exchange, rm: RmMessage, request: SoapRequest
+    ) -> bytes | None:
         """A message of a sequence, or headers alone."""
-        version, header = exchange.version, rm.sequence
+        version, header, envelope = exchange.version, rm.sequence, request.envelope
         if envelope.body and (header is None or header.number is None):
             raise rm_required()
         if len(envelope.body) > 1:
@@ -332,8 +332,8 @@ class Destination:
         message, replies = None, False
         if header is not None and header.number is not None:
             attributes = await self._known(exchange, header.identifier)
-            if not _is_last_only(exchange, rm, envelope):
-                message = self._as_message(exchange, header, attributes, envelope.content())
+            if request.attachments or not _is_last_only(exchange, rm, envelope):
+                message = self._as_message(exchange, header, attributes, request)
                 action = exchange.addressing.action
                 replies = self._reply_to_all or action in self._options.reply_actions
         if replies:
@@ -437,9 +437,10 @@ class Destination:
         exchange: Exchange,
         header: SequenceHeader,
         attributes: SequenceAttributes,
-        body: bytes,
+        request: SoapRequest,
     ) -> Message:
         addressing, number = exchange.addressing, header.number
+        body, digest = request.content()
         assert number is not None
         if attributes.rm != exchange.version.namespace:
             self._intake.report_deviation("sequence-of-other-version")
@@ -449,9 +450,10 @@ class Destination:
             id=addressing.message_id or f"{header.identifier}#{number}",
             body=body,
             received_at_us=int(self._now() * _US),
-            digest=blake2b(body, digest_size=_DIGEST_BYTES).digest(),
+            digest=digest,
             sender=attributes.peer,
             attributes=msgspec.json.encode({"action": addressing.action, "to": addressing.to}),
+            attachments=request.attachments,
         )
 
     # -- what the source says about our replies --------------------------------------------------

@@ -204,10 +204,11 @@ def test_a_header_that_is_not_understood_is_named() -> None:
     assert second.get("qname") == "plain"
 
 
-def test_another_version_is_answered_with_those_that_are_read() -> None:
+@pytest.mark.parametrize("version", [SOAP11, SOAP12])
+def test_another_version_is_answered_with_those_that_are_read(version: SoapVersion) -> None:
     fault = SoapFaultError(FaultCode.VERSION_MISMATCH, "no")
-    root = fault_envelope(fault, SOAP11, WSA_2005)
-    assert root.tag == SOAP12.name("Envelope")
+    root = fault_envelope(fault, version, WSA_2005)
+    assert root.tag == version.name("Envelope")
     offered = list(root.iter(SOAP12.name("SupportedEnvelope")))
     assert [one.nsmap["e"] for one in offered] == [S12, S11]
 

@@ -44,7 +44,6 @@ from instep_sdpi.wire.entities import (
 from instep_sdpi.wire.names import MdibPart
 from instep_sdpi.wire.reports import NumberedReport, Report
 from instep_soap import Envelope, HeaderReading, XmlLimits, with_message_id
-from instep_soap.vocabulary import is_plain
 
 __all__ = ["ReportTemplates"]
 
@@ -219,11 +218,7 @@ class ReportTemplates:
         if parts is None or len(entities) != len(parts.states):
             return
         frame = self._frames.get(parts.frame) or _frame_of(reading, parts)
-        if (
-            not is_plain(raw)
-            or not _is_usual(parts)
-            or frame.read(parts.texts, entities) != reading
-        ):
+        if not _is_usual(parts) or frame.read(parts.texts, entities) != reading:
             return
         at = probes = 0
         for state, entity in zip(parts.states, entities, strict=True):
