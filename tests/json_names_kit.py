@@ -19,6 +19,7 @@ OPAQUE = {
     "deviations",
     "envelope",
     "evidence",
+    "headers",
     "info",
     "intake",
     "metrics",
