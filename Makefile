@@ -16,7 +16,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() + 1))')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test long coverage check lint types docs wheel bench fuzz properties simulate crash chaos pair pooler logs relay hostile fmt audit lock clean
+.PHONY: help demo test long coverage check lint types docs wheel bench fuzz properties simulate crash chaos pair pooler logs relay wire hostile fmt audit lock clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -87,6 +87,9 @@ logs: $(READY) ## Run LOGS random logs (500) through the lake, cut in five ways
 
 relay: $(READY) ## Kill a consumer of reports behind a failing relay for MINUTES minutes (10)
 	$(BIN)/python -m tests.crash.sdpi --minutes $(or $(MINUTES),10) $(ARGS)
+
+wire: $(READY) ## Play every rule of the wire laboratory to every source, listener and sink (ARGS="--record")
+	$(BIN)/python -m tests.wire --seed $(or $(SEED),1) $(ARGS)
 
 hostile: $(READY) ## Attack a listener beside honest senders for MINUTES minutes (10)
 	$(BIN)/python -m tests.hostile --minutes $(or $(MINUTES),10) $(ARGS)

@@ -22,10 +22,14 @@ from instep.cli.app import app
 from instep.cli.command_group import commands_of
 from instep.config import reference
 from instep.config.plugins import deviations_of
+from instep.testing.relay import Side
 from instep_spark.lake.tables import schema as lake
 from instep_spark.lake.views import views_reference
 from instep_spark.landing_schema import TABLES
 from instep_sql import SqlStore
+from tests.wire.__main__ import read_results
+from tests.wire.matrix import KINDS, ROWS
+from tests.wire.outcome import Outcome
 
 __all__ = [
     "FOLDER",
@@ -36,6 +40,8 @@ __all__ = [
     "error_codes",
     "page_text",
     "sql_schema",
+    "wire_results",
+    "wire_rules",
     "write_pages",
 ]
 
@@ -130,6 +136,46 @@ def lake_tables() -> str:
     return "\n\n".join([*landed, *lake.reference(), views_reference()])
 
 
+def wire_rules() -> str:
+    """Every rule of the wire laboratory: what it plays, between whom, and its reports."""
+    rows = [
+        (
+            f"`{rule.name}`",
+            rule.plays(),
+            ", ".join(str(side) for side in Side if side in rule.sides),
+            ", ".join(rule.reports),
+        )
+        for rule in ROWS
+    ]
+    return _table(("Rule", "What it plays", "Between", "Public reports"), rows)
+
+
+def wire_results() -> str:
+    """The results of the last recorded run: rule × source, listener, sink, and each reason."""
+    results, kinds = read_results(), list(KINDS)
+    rows = []
+    for rule in ROWS:
+        found = results.get(rule.name, {})
+        rows.append((f"`{rule.name}`", *(_result(found.get(kind)) for kind in kinds)))
+    told = [
+        f"- `{rule}`, {kind}: {outcome.result}: {outcome.reason.replace('<', '&lt;')}"
+        for rule, by_kind in results.items()
+        for kind, outcome in by_kind.items()
+        if outcome.result != "ok"
+    ]
+    return "\n\n".join([_table(("Rule", *kinds), rows), "\n".join(told)])
+
+
+def _result(outcome: Outcome | None) -> str:
+    match outcome:
+        case None:
+            return "–"
+        case Outcome("ok"):
+            return "ok"
+        case _:
+            return f"**{outcome.result}**"
+
+
 FOLDER = Path(__file__).parent / "reference" / "tables"
 PAGES = {
     "configuration": configuration,
@@ -138,6 +184,8 @@ PAGES = {
     "command-line": command_line,
     "schema": sql_schema,
     "lake": lake_tables,
+    "wire-rules": wire_rules,
+    "wire-results": wire_results,
 }
 """Name of the generated file → what writes it."""
 

@@ -221,6 +221,8 @@ class Renamed(DidDocuments):
 
 
 ALICE, BOB = Party(), Party()
+# The keys are made anew in each process, so no name of a test may have one.
+WHERE = ["relative", "absolute"]
 
 
 async def pack(kid: str, packing: Packing = Packing.AUTHCRYPT) -> bytes:
@@ -231,8 +233,8 @@ async def pack(kid: str, packing: Packing = Packing.AUTHCRYPT) -> bytes:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("packing", [Packing.AUTHCRYPT, Packing.ANONCRYPT])
-@pytest.mark.parametrize("start", ["", BOB.did])
-@pytest.mark.parametrize("name", [*names(BOB.agreement), "key-2"])
+@pytest.mark.parametrize("start", ["", BOB.did], ids=WHERE)
+@pytest.mark.parametrize("name", [*names(BOB.agreement), "key-2"], ids=range(5))
 async def test_the_recipient_is_found(packing: Packing, start: str, name: str) -> None:
     kid = f"{BOB.did}#{name}"
     raw = json.loads(await pack(kid, packing))
@@ -269,6 +271,7 @@ async def relative(name: str, packing: Packing) -> bytes:
         "#",
         "",
     ],
+    ids=range(9),
 )
 async def test_what_names_no_key_of_ours_is_refused(kid: str) -> None:
     raw = json.loads(await pack(f"{BOB.did}#key-2"))
@@ -302,7 +305,7 @@ async def test_a_key_id_of_ours_goes_before_other_names() -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("name", names(ALICE.agreement))
+@pytest.mark.parametrize("name", names(ALICE.agreement), ids=range(4))
 async def test_the_sender_of_an_authcrypt_is_found(name: str) -> None:
     kid = f"{ALICE.did}#{name}"
     keys = SecretKeys([*ALICE.jwks, {**ALICE.jwks[1], "kid": kid}])
@@ -320,8 +323,8 @@ async def test_the_sender_of_an_authcrypt_is_found(name: str) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("start", ["", ALICE.did])
-@pytest.mark.parametrize("name", names(ALICE.signing))
+@pytest.mark.parametrize("start", ["", ALICE.did], ids=WHERE)
+@pytest.mark.parametrize("name", names(ALICE.signing), ids=range(4))
 async def test_the_signer_is_found(start: str, name: str) -> None:
     secret = ALICE.keys.signing(ALICE.did)
     assert secret
