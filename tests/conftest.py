@@ -27,14 +27,15 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups in a hook of the same name
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs Spark comes first, since it takes longest; one process runs all that shares the
-    session, others what has JVMs of its own.
+    """What needs Spark comes first, since it takes longest. Two processes run all that shares a
+    session, one the tables and one the rest; others run what has JVMs of its own.
     """
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if item.get_closest_marker("spark") is not None and {"spark", "writer"} & set(fixtures):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            group = "spark-tables" if "tables" in item.path.parts else "spark"
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")

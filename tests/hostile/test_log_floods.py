@@ -200,7 +200,13 @@ FLOODS = {
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    ("kind", "isolation"), [*((kind, "none") for kind in FLOODS), ("didcomm", "process")]
+    ("kind", "isolation"),
+    [
+        ("didcomm", "none"),
+        ("wsr", "none"),
+        pytest.param("wsrm", "none", marks=pytest.mark.long),
+        pytest.param("didcomm", "process", marks=pytest.mark.long),
+    ],
 )
 async def test_a_flood_adds_less_to_the_log_than_it_sends(
     tmp_path: Path, kind: str, isolation: str

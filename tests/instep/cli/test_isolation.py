@@ -265,6 +265,7 @@ def test_one_that_dies_is_told_and_started_again_alone(tmp_path: Path, provider:
     assert gone(*pids.values(), run.pid("hit", 3))
 
 
+@pytest.mark.long
 def test_none_outlives_the_process_that_was_started(tmp_path: Path, provider: str) -> None:
     parts = (
         'isolation = "process"\n',
@@ -283,6 +284,7 @@ def test_none_outlives_the_process_that_was_started(tmp_path: Path, provider: st
         assert gone(pids[0])
 
 
+@pytest.mark.long
 def test_until_aligned_of_a_tee_is_as_without(tmp_path: Path, provider: str) -> None:
     sinks = [f'{{ kind = "sql", url = "sqlite:///{tmp_path}/{name}.db" }}' for name in "ab"]
     sink = f'{{ kind = "tee", sinks = [{", ".join(sinks)}] }}'
@@ -358,6 +360,7 @@ def test_one_that_takes_too_much_memory_is_killed_and_told(tmp_path: Path, provi
     assert logged[-1]["code"] == "worker-lost"
 
 
+@pytest.mark.long
 def test_a_lease_is_taken_again_by_the_next_process(tmp_path: Path, provider: str) -> None:
     sink = f'{{ kind = "sql", url = "sqlite:///{tmp_path}/network.db", lease_s = 3 }}'
     part = tapi(tmp_path, provider, sink=sink, more='isolation = "process"')

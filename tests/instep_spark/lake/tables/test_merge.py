@@ -64,7 +64,7 @@ def test_a_small_merge_is_what_spark_makes_of_it(
     logs = [provider.rows for provider in providers_of(1, 3, 6)]
     longest = max(map(len, logs))
     parts = [
-        [row for log in logs for row in log[begin : begin + 24]] for begin in range(0, longest, 24)
+        [row for log in logs for row in log[begin : begin + 48]] for begin in range(0, longest, 48)
     ]
     found: dict[bool, dict[str, Any]] = {}
     for by_driver in (True, False):
