@@ -38,7 +38,7 @@ _SERVER: Final = re.compile(
 """One server, and of parameters only those of TLS."""
 
 _CONNECT_TIMEOUT_S: Final = 10
-_LIMIT: Final = "SET LOCAL statement_timeout = 60000"
+_STATEMENT_TIMEOUT_S: Final = 60
 
 
 def quick_status(url: str) -> StoreStatus | None:
@@ -75,12 +75,13 @@ def _on_server(url: str, host: str, parameters: dict[str, str]) -> StoreStatus |
         import psycopg  # noqa: PLC0415 — its driver is an extra
         from psycopg.rows import namedtuple_row  # noqa: PLC0415
 
+        from instep_sql.engine.postgres.answer_timeout import TimedConnection  # noqa: PLC0415
         from instep_sql.engine.postgres.tls import tls_parameters  # noqa: PLC0415
     except ImportError:
         return None
     tls: dict[str, Any] = tls_parameters([host], parameters.get)
     try:
-        with psycopg.connect(
+        with TimedConnection.connect(
             url,
             row_factory=namedtuple_row,
             connect_timeout=_CONNECT_TIMEOUT_S,
@@ -88,8 +89,10 @@ def _on_server(url: str, host: str, parameters: dict[str, str]) -> StoreStatus |
             **{name: of for name, of in tls.items() if name not in parameters},
         ) as connection:
             # In the transaction, so that a pooler leaves it to nobody else.
+            connection.statement_timeout_s = _STATEMENT_TIMEOUT_S
             connection.read_only = True
-            connection.execute(_LIMIT)
+            limit_ms = int(_STATEMENT_TIMEOUT_S * 1_000)
+            connection.execute(f"SET LOCAL statement_timeout = {limit_ms}".encode())
             return _status(connection)
     except psycopg.Error:
         return None

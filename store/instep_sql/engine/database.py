@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 _REFUSALS: Final = (SQLAlchemyError, OverflowError, UnicodeEncodeError)
 """Errors of SQLAlchemy, and those of the driver for values that no column can hold."""
+_AWAY: Final = frozenset({FailureKind.LOST, FailureKind.UNANSWERED})
+_NOT_RUN_AGAIN: Final = frozenset({FailureKind.FINAL, FailureKind.UNANSWERED})
 _RERUNS: Final = 6
 _FIRST_PAUSE_S: Final = 0.005
 
@@ -126,7 +128,7 @@ class Database:
         if not isinstance(error, self._refusals):
             return None
         failure_kind = self._dialect.failure_kind(error, connection)
-        if failure_kind is FailureKind.LOST:
+        if failure_kind in _AWAY:
             if connection is not None and not (connection.closed or connection.invalidated):
                 # What is out of step might wait for ever for the answer to a ROLLBACK.
                 connection.invalidate()
@@ -165,7 +167,8 @@ class Database:
                 else:
                     done = []
                 # If the server is unreachable twice in a row, the caller decides when to try again.
-                if failure_kind is FailureKind.FINAL or losses > 1 or attempt == _RERUNS:
+                over = failure_kind in _NOT_RUN_AGAIN or losses > 1 or attempt == _RERUNS
+                if over or self._closed:
                     raise translated from error
             else:
                 # Left to the next transaction.

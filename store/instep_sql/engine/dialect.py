@@ -142,6 +142,8 @@ class FailureKind(Enum):
     """The connection is lost. Rolled back, unless the COMMIT was under way: then the outcome is
     unknown.
     """
+    UNANSWERED = "unanswered"
+    """As `LOST`, and found by waiting: a second run would wait as long before anybody is told."""
 
 
 class CommitNotifications(Protocol):

@@ -173,6 +173,7 @@ class Postgres:
             connect_arguments(self._options),
             settings=settings(self._options, read_only=read_only),
             own_settings=own_settings(),
+            statement_timeout_s=self._options.statement_timeout_s,
             own_table=own_table,
             read_only=read_only,
             where=self.where,

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from instep.errors import SinkError, StoreUnavailableError
 from instep_sql.engine.dialect import FailureKind, UnstorableError
+from instep_sql.engine.postgres.answer_timeout import AnswerTimeoutError
 
 __all__ = ["cannot_mean", "failure_kind", "sqlstate_of", "translate"]
 
@@ -21,6 +22,7 @@ __all__ = ["cannot_mean", "failure_kind", "sqlstate_of", "translate"]
 _RERUN: Final = frozenset({"40001", "40P01"})
 _LOST: Final = frozenset({"08", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "25006"})
 """25006, read_only_sql_transaction: after a fail-over, another server may take the writes."""
+_AWAY: Final = frozenset({FailureKind.LOST, FailureKind.UNANSWERED})
 _READS: Final = 3
 _ENDS_SESSION: Final = frozenset({"FATAL", "PANIC"})
 _UNSTORABLE: Final = frozenset({"22021", "22P05", "54000"})
@@ -113,6 +115,8 @@ def failure_kind(error: BaseException, connection: Connection | None = None) -> 
     if _refusal(error):
         return FailureKind.FINAL
     orig, state = _orig(error), sqlstate_of(error)
+    if isinstance(orig, AnswerTimeoutError | psycopg.errors.ConnectionTimeout):
+        return FailureKind.UNANSWERED
     if state is None:
         # Of the driver: nobody answers, or the answer is not that to the statement (a server that
         # ends a session and a pooler that tells so give two).
@@ -161,7 +165,14 @@ def translate(error: BaseException, where: str, kind: FailureKind) -> SinkError:
     facts: dict[str, Any] = {"sqlstate": state} if state else {}
     if refusal := _refusal(error):
         return SinkError(f"{refusal[0]}: {server_message}", where=where, hint=refusal[1], **facts)
-    if kind is FailureKind.LOST and state not in _UNAVAILABLE:
+    if isinstance(_orig(error), AnswerTimeoutError):
+        return StoreUnavailableError(
+            server_message,
+            where=where,
+            hint="look at the server and at a proxy or pooler before it; nothing is lost: a"
+            " consumer tries again",
+        )
+    if kind in _AWAY and state not in _UNAVAILABLE:
         return StoreUnavailableError(
             f"the server cannot be reached: {server_message}",
             where=where,

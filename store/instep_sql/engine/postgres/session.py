@@ -15,6 +15,7 @@ import psycopg
 from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event
 
 from instep.errors import SinkError
+from instep_sql.engine.postgres.answer_timeout import TimedConnection
 
 __all__ = ["is_pooled", "session_engine"]
 
@@ -28,12 +29,14 @@ def session_engine(
     *,
     settings: Mapping[str, str],
     own_settings: Mapping[str, str],
+    statement_timeout_s: float,
     own_table: str = "",
     read_only: bool = False,
     where: str = "",
 ) -> Engine:
     """An engine of one connection. `settings` hold in each transaction. `own_settings`, and a
-    temporary table, are for a connection that no pooler is in the way of.
+    temporary table, are for a connection that no pooler is in the way of. `statement_timeout_s` is
+    the one that the settings name.
     """
     engine = create_engine(
         url,
@@ -44,8 +47,9 @@ def session_engine(
         hide_parameters=True,
     )
 
-    def connect(dialect: Any, record: Any, positional: Any, named: Any) -> psycopg.Connection[Any]:
-        raw: psycopg.Connection[Any] = dialect.connect(*positional, **named)
+    def connect(_dialect: Any, record: Any, positional: Any, named: Any) -> psycopg.Connection[Any]:
+        raw = TimedConnection.connect(*positional, **named)
+        raw.statement_timeout_s = statement_timeout_s
         record.info.pop(_EACH_TRANSACTION, None)
         try:
             raw.autocommit = True
