@@ -15,6 +15,7 @@ from instep.model import Batch, SweepStep, Unreadable
 from instep.model.position import Phase, Position
 from instep.ports.status import StoreStatus
 from instep_sql import SqlStore
+from instep_sql.engine.postgres.answer_timeout import TimedConnection
 from instep_sql.engine.postgres.connection import connect_arguments
 from instep_sql.options import SqlOptions
 from instep_sql.quick_status import quick_status
@@ -134,7 +135,7 @@ async def test_a_server_that_cannot_be_reached_is_left_to_the_reader() -> None:
 async def test_what_is_not_plain_is_left_to_the_reader(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(psycopg, "connect", None)
+    monkeypatch.setattr(TimedConnection, "connect", None)
     assert quick_status(url) is None
 
 
@@ -157,7 +158,7 @@ async def test_it_is_encrypted_as_the_readers_connection_is(
         asked.append(psycopg.conninfo.conninfo_to_dict(conninfo) | given)
         raise psycopg.OperationalError
 
-    monkeypatch.setattr(psycopg, "connect", connect)
+    monkeypatch.setattr(TimedConnection, "connect", connect)
     assert quick_status(url) is None
     options = SqlOptions(url=url)
     reader = connect_arguments(options)

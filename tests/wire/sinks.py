@@ -30,6 +30,8 @@ from tests.wire.sources import QUICK, Changes, network_provider, stated
 __all__ = ["delta", "lake", "postgresql", "postgresql_messages"]
 
 _INSTEP: Final = [sys.executable, "-m", "instep.cli"]
+STATEMENT_TIMEOUT_S: Final = 2.0
+"""As all times, scaled: who hangs is given up a few seconds later."""
 _LAKE: Final = """
 [[consumers]]
 name = "wire"
@@ -58,7 +60,8 @@ async def postgresql(play: Play, seed: int, folder: Path) -> Outcome:
 
             source = tapi.build({"endpoints": [provider.url]}, "wire")
             url = _through(direct, relay)
-            async with Consumer("wire", source, SqlStore(url), QUICK) as consumer:
+            store = SqlStore(url, statement_timeout_s=STATEMENT_TIMEOUT_S)
+            async with Consumer("wire", source, store, QUICK) as consumer:
                 if not play.from_start:
                     await consumer.aligned(30.0)
                     relay.rules[0].active = True
@@ -81,7 +84,8 @@ async def postgresql_messages(play: Play, seed: int, folder: Path) -> Outcome:
     with serving() as server:
         direct = server.create()
         async with _relayed(server, play, seed) as relay:
-            store = SqlStore(_through(direct, relay))
+            url = _through(direct, relay)
+            store = SqlStore(url, statement_timeout_s=STATEMENT_TIMEOUT_S)
             async with Receiver("wire", LISTENERS["didcomm"](), store) as receiver:
                 await receiver.aligned(30.0)
                 relay.rules[0].active = True

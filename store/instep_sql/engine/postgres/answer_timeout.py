@@ -18,6 +18,8 @@ __all__ = ["MARGIN_S", "AnswerTimeoutError", "TimedConnection"]
 MARGIN_S: Final = 5.0
 """Seconds after which the server's word of its own `statement_timeout` is there, or nobody answers.
 """
+_LOOK_EVERY_S: Final = 0.1
+_SOON_S: Final = 0.1
 
 
 class AnswerTimeoutError(psycopg.OperationalError):
@@ -36,9 +38,17 @@ class TimedConnection(psycopg.Connection[Any]):
     statement_timeout_s = inf
     """That of the server, in seconds."""
 
-    def wait(self, gen: PQGen[RV], *args: Any, **named: Any) -> RV:
-        """See psycopg. Raises `AnswerTimeoutError`."""
-        return super().wait(self._timed(gen), *args, **named)
+    def wait(
+        self, gen: PQGen[RV], interval: float = _LOOK_EVERY_S, timeout: float | None = None
+    ) -> RV:
+        """See psycopg. Raises `AnswerTimeoutError`, unless `timeout` is given."""
+        if timeout is not None:
+            return super().wait(gen, interval, timeout)
+        try:
+            # Nearly all answers come soon: then nothing of Python's is between.
+            return super().wait(gen, interval, _SOON_S)
+        except psycopg.errors._WaitTimeout:  # noqa: SLF001 — that its documentation names
+            return super().wait(self._timed(gen), interval)
 
     def _timed(self, gen: PQGen[RV]) -> Generator[Any, Any, RV]:
         limit_s = self.statement_timeout_s + MARGIN_S
@@ -46,7 +56,7 @@ class TimedConnection(psycopg.Connection[Any]):
             wanted = next(gen)
             heard_s = monotonic()
             while True:
-                # The driver looks ten times a second, also where nothing is ready.
+                # The driver comes back each `_LOOK_EVERY_S`, also where nothing is ready.
                 ready = yield wanted
                 if ready:
                     heard_s = monotonic()
