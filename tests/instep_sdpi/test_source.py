@@ -429,8 +429,8 @@ async def test_gzip_and_chunks_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("raw", "status"),
     [
-        (b"", 400),
-        (b"no xml", 400),
+        (b"", 415),
+        (b"no xml", 415),
         (b'<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', 400),
         (b"<s:Envelope xmlns:s='http://www.w3.org/2003/05/soap-envelope'><s:Body/>", 400),
     ],

@@ -114,7 +114,7 @@ async def test_a_poll_of_too_many_groups_is_refused() -> None:
 async def test_the_highest_number_is_refused_and_opens_no_gap() -> None:
     async with running() as site:
         answer = await site.send(MOST, features=UNORDERED)
-        assert answer.replies == [(MOST, MOST, "MessageProcessingFailure")]
+        assert answer.replies == [(MOST, MOST, "InvalidMessageParameters")]
         assert (await site.send(0, features=UNORDERED)).acknowledged == [(0, 0)]
 
 

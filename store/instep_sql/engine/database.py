@@ -155,10 +155,7 @@ class Database:
             except BaseException as error:
                 refused = self._refused(error, connection) if isinstance(error, Exception) else None
                 if connection is not None:
-                    # To close it is to roll back, also where a COMMIT failed: SQLAlchemy takes such
-                    # a transaction for ended, SQLite does not.
-                    with suppress(*self._refusals):
-                        connection.close()
+                    _roll_back(connection)
                 if refused is None:
                     raise
                 translated, failure_kind = refused
@@ -260,12 +257,7 @@ class Transaction:
     def _leave(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            # SQLAlchemy takes a transaction whose COMMIT failed for ended; SQLite does not. A
-            # connection that is lost has rolled back by itself.
-            with suppress(Exception):
-                connection.connection.rollback()
-            with suppress(Exception):
-                connection.close()
+            _roll_back(connection)
 
     def _step(self, work: Callable[[], T]) -> asyncio.Future[T]:
         def run_translated() -> T:
@@ -281,3 +273,13 @@ class Transaction:
                 raise translated from error
 
         return self._in_thread(run_translated)
+
+
+def _roll_back(connection: Connection) -> None:
+    """End the transaction of a connection, if there is one, and close the connection."""
+    # SQLAlchemy takes a transaction whose COMMIT failed for ended; SQLite does not. A connection
+    # that is lost has rolled back by itself.
+    with suppress(Exception):
+        connection.connection.rollback()
+    with suppress(Exception):
+        connection.close()

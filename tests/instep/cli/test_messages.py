@@ -76,7 +76,7 @@ def test_messages_stand_in_the_order_of_delivery(filled: str) -> None:
     assert [line["sender"] for line in shown[1:3]] == ["", "west"]
     members = ["consumer", "stream", "number", "message_id"]
     members += ["sender", "received_at", "delivered_at"]
-    assert list(shown[0]) == [*members, "attributes", "body"]
+    assert list(shown[0]) == [*members, "attributes", "body", "attachments"]
     assert shown[0]["message_id"] == f"{SCOPE}#1"
     assert shown[0]["delivered_at"] >= shown[0]["received_at"] > "2026"
 

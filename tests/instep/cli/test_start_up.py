@@ -165,7 +165,7 @@ AT = {
 waiting = type("Waiting", (types.ModuleType,), {"__getattr__": wait})
 sys.modules["instep.cli.app"] = waiting("instep.cli.app")
 """,
-    "plug-ins": "import instep.cli.run; instep.cli.run.build_source = wait",
+    "plug-ins": "import instep.cli.worker; instep.cli.worker.build_source = wait",
 }
 
 

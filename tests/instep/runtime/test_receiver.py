@@ -82,7 +82,7 @@ async def test_the_health_shows_what_is_delivered_refused_and_how_late_the_loop_
         health = at.receiver.health()
         assert health.intake is not None
         assert health.intake.delivered == 2
-        assert health.intake.refusals == {"unreadable": 2, "too-far-ahead": 1}
+        assert health.intake.refusals == {"unreadable": 2, "out-of-reach": 1}
         assert health.intake.refused == 3
         assert health.loop_lag_s >= 0
         assert await at.numbers(SCOPE) == [1, 2]
