@@ -235,7 +235,8 @@ async def endless_provider(at: Stranger, port: int) -> AsyncIterator[None]:
             await writer.drain()
             writer.close()
             await writer.wait_closed()
-        writer.transport.abort()
+        if not writer.transport.is_closing():  # a second abort of what is closed raises
+            writer.transport.abort()
 
     server = await asyncio.start_server(serve, "127.0.0.1", port)
     try:
