@@ -21,7 +21,6 @@ T = TypeVar("T")
 
 _REFUSALS: Final = (SQLAlchemyError, OverflowError, UnicodeEncodeError)
 """Errors of SQLAlchemy, and those of the driver for values that no column can hold."""
-_AWAY: Final = frozenset({FailureKind.LOST, FailureKind.UNANSWERED})
 _NOT_RUN_AGAIN: Final = frozenset({FailureKind.FINAL, FailureKind.UNANSWERED})
 _RERUNS: Final = 6
 _FIRST_PAUSE_S: Final = 0.005
@@ -128,7 +127,7 @@ class Database:
         if not isinstance(error, self._refusals):
             return None
         failure_kind = self._dialect.failure_kind(error, connection)
-        if failure_kind in _AWAY:
+        if failure_kind.is_disconnect:
             if connection is not None and not (connection.closed or connection.invalidated):
                 # What is out of step might wait for ever for the answer to a ROLLBACK.
                 connection.invalidate()

@@ -145,6 +145,11 @@ class FailureKind(Enum):
     UNANSWERED = "unanswered"
     """As `LOST`, and found by waiting: a second run would wait as long before anybody is told."""
 
+    @property
+    def is_disconnect(self) -> bool:
+        """Whether the connection is of no use any more."""
+        return self in {FailureKind.LOST, FailureKind.UNANSWERED}
+
 
 class CommitNotifications(Protocol):
     """Tells who follows the journal that there may be more of it."""

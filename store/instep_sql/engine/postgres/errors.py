@@ -22,7 +22,6 @@ __all__ = ["cannot_mean", "failure_kind", "sqlstate_of", "translate"]
 _RERUN: Final = frozenset({"40001", "40P01"})
 _LOST: Final = frozenset({"08", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "25006"})
 """25006, read_only_sql_transaction: after a fail-over, another server may take the writes."""
-_AWAY: Final = frozenset({FailureKind.LOST, FailureKind.UNANSWERED})
 _READS: Final = 3
 _ENDS_SESSION: Final = frozenset({"FATAL", "PANIC"})
 _UNSTORABLE: Final = frozenset({"22021", "22P05", "54000"})
@@ -172,7 +171,7 @@ def translate(error: BaseException, where: str, kind: FailureKind) -> SinkError:
             hint="look at the server and at a proxy or pooler before it; nothing is lost: a"
             " consumer tries again",
         )
-    if kind in _AWAY and state not in _UNAVAILABLE:
+    if kind.is_disconnect and state not in _UNAVAILABLE:
         return StoreUnavailableError(
             f"the server cannot be reached: {server_message}",
             where=where,
