@@ -16,7 +16,9 @@ from typing import Final, TypeVar, TypeVarTuple
 
 __all__ = ["Busy", "Offload"]
 
-_AT_ONCE_IN_PROCESS: Final = 4
+# More would gain little: much of what runs here holds the interpreter's lock, and each more thread
+# makes the loop and the database's thread wait for it once more.
+_AT_ONCE_IN_PROCESS: Final = 2
 _AT_ONCE: Final = 2
 _WAITING: Final = 32
 _SMALL_BYTES: Final = 64 * 1024
@@ -38,7 +40,7 @@ class Offload:
 
     Args:
         small_bytes: Up to this size of its input, a function runs in the loop.
-        at_once: How many run in threads at once; of all listeners together, four.
+        at_once: How many run in threads at once; of all listeners together, two.
         waiting: How many more may wait for a thread.
     """
 

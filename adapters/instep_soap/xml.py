@@ -42,12 +42,12 @@ def read_xml(
     """
     if not known_bytes:
         raw = as_utf8(raw)
-    may_have_dtd = not known_bytes and b"<!DOCTYPE" in raw
-    if may_have_dtd and _PROLOG_WITH_DTD.match(raw):
-        raise XmlError("a document type declaration is not accepted")
     tags, values = raw.count(b"<"), raw.count(b"=")
     if tags > limits.max_elements or values > limits.max_attributes:
         check_bytes(raw, limits)
+    may_have_dtd = not known_bytes and b"<!DOCTYPE" in raw
+    if may_have_dtd and _PROLOG_WITH_DTD.match(raw):
+        raise XmlError("a document type declaration is not accepted")
     try:
         root = parse_apart(raw, _parse) if apart else _parsed_here(raw, known_bytes)
     except (etree.XMLSyntaxError, ValueError) as error:

@@ -19,13 +19,17 @@ from instep_soap.errors import XmlError
 
 __all__ = ["XmlLimits", "check_bytes"]
 
-_TAG: Final = re.compile(rb"""<[^<>"']*+(?:(?:"[^"<]*+"|'[^'<]*+')[^<>"']*+)*+>""")
-_VALUE: Final = re.compile(rb"""=\s*+(?:"[^"<]*+"|'[^'<]*+')""")
+_VALUE: Final = re.compile(rb"""[^<>"']*+(?:"[^"<]*+"|'[^'<]*+')""")
+"""What stands before the next value of a tag, and the value."""
 _ENDS: Final = {b"<!--": b"-->", b"<![C": b"]]>", b"<?": b"?>"}
 """How what hides a `<` begins, and how it ends."""
 _HIDES: Final = re.compile(rb"<!--|<!\[C|<\?")
 _OTHERS: Final = bytes(set(range(256)) - set(b"<="))
 _PER_ELEMENT: Final = 4
+_MOST_HIDDEN: Final = 100_000
+"""Of what hides markup: whoever takes it out of a document does so one by one."""
+_MANY_ELEMENTS: Final = "more than {:,} elements"
+_WINDOW: Final = 64 * 1024
 
 
 class XmlLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,41 +47,59 @@ class XmlLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_bytes(raw: bytes, limits: XmlLimits) -> None:
     """Check the number of elements in a document, and of attributes. Raises `XmlError`."""
-    tags, values = raw.count(b"<"), raw.count(b"=")
+    if _elements(raw, limits.max_elements) > limits.max_elements:
+        raw = _without_hidden(raw)
+        if _elements(raw, limits.max_elements) > limits.max_elements:
+            raise XmlError(_MANY_ELEMENTS.format(limits.max_elements))
     most = _PER_ELEMENT * limits.max_elements
-    if (
-        _elements(raw, tags) <= limits.max_elements
-        and values <= most
-        and b"=" * (limits.max_attributes + 1) not in raw.translate(None, _OTHERS)
-    ):
+    signs = b"".join(raw[at : at + _WINDOW].translate(None, _OTHERS) for at in _windows(raw))
+    values = signs.count(b"=")
+    if values <= most and b"=" * (limits.max_attributes + 1) not in signs:
         return
-    shown = _without_hidden(raw)
-    if _elements(shown, shown.count(b"<")) > limits.max_elements:
-        raise XmlError(f"more than {limits.max_elements:,} elements")
-    for part in shown.split(b"<"):
-        if part.count(b"=") > limits.max_attributes < _attributes(part):
-            raise XmlError(f"more than {limits.max_attributes:,} attributes on an element")
-    if shown.count(b"=") > most and sum(map(_count, _TAG.findall(shown))) > most:
-        raise XmlError(f"more than {most:,} attributes")
+    total = 0
+    for part in _without_hidden(raw).split(b"<"):
+        at_most = part.count(b"=")
+        if at_most > limits.max_attributes or (values > most and at_most):
+            count = _attributes(part, limits.max_attributes + 1)
+            if count > limits.max_attributes:
+                raise XmlError(f"more than {limits.max_attributes:,} attributes on an element")
+            total += count
+            if total > most:
+                raise XmlError(f"more than {most:,} attributes")
 
 
-def _elements(raw: bytes, tags: int) -> int:
-    """How many elements begin in a document that hides no `<`; else, how many at most."""
-    return tags - raw.count(b"</") - raw.count(b"<!") - raw.count(b"<?")
+def _windows(raw: bytes) -> range:
+    """Where windows of a document begin. While one call looks at all of it no other thread runs."""
+    return range(0, len(raw), _WINDOW)
 
 
-def _attributes(part: bytes) -> int:
-    """How many attributes a tag has, after its `<` and up to the next one; of a start tag that has
-    no end, how many at most.
+def _elements(raw: bytes, most: int) -> int:
+    """How many elements begin in a document that hides no `<`; else, how many at most. Raises
+    `XmlError` where there are more than `most` in any case, and where too much hides.
     """
+    elements = hidden = 0
+    for at in _windows(raw):
+        # What begins in this window may end with the first byte of the next one.
+        end = at + _WINDOW + 1
+        hides = raw.count(b"<!", at, end) + raw.count(b"<?", at, end)
+        hidden += hides
+        elements += raw.count(b"<", at, end - 1) - raw.count(b"</", at, end) - hides
+        if elements > most and not hidden:
+            raise XmlError(_MANY_ELEMENTS.format(most))
+    if hidden > _MOST_HIDDEN:
+        raise XmlError(f"more than {_MOST_HIDDEN:,} comments, CDATA sections and the like")
+    return elements
+
+
+def _attributes(part: bytes, most: int) -> int:
+    """How many attributes a tag has, after its `<` and up to the next one. Counts up to `most`."""
     if part.startswith(b"/"):
         return 0
-    tag = _TAG.match(b"<" + part)
-    return part.count(b"=") if tag is None else _count(tag[0])
-
-
-def _count(tag: bytes) -> int:
-    return sum(1 for _ in _VALUE.finditer(tag))
+    count = at = 0
+    while count < most and (value := _VALUE.match(part, at)) is not None:
+        at = value.end()
+        count += 1
+    return count
 
 
 def _without_hidden(raw: bytes) -> bytes:

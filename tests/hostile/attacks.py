@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, Self
 import aiohttp
 from yarl import URL
 
-__all__ = ["ATTACKS", "BID", "Attack", "Stranger"]
+__all__ = ["ATTACKS", "BID", "Attack", "Stranger", "threads"]
 
 _AT_ONCE: Final = 50
 _HEAD_BYTES: Final = 150
@@ -60,7 +60,9 @@ class Stranger:
         self.answers: Counter[str] = Counter()
         """Attack and status → how often it was answered so."""
         self.sent_bytes = 0
-        """Of requests that are small: among the bombs, what they add to the log would not show."""
+        """Of bombs, and of requests that are small: beside a large one, what they add to the log
+        would not show.
+        """
         self.tarpit = ""
         self._session: aiohttp.ClientSession | None = None
         self._held: set[asyncio.BaseTransport] = set()

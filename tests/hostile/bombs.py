@@ -56,7 +56,7 @@ async def send(at: Stranger, name: str, bomb: Bomb) -> None:
     try:
         async with asyncio.timeout(30):
             reader, writer = await asyncio.open_connection(url.host, url.port)
-            writing = asyncio.ensure_future(_write(writer, raw))
+            writing = asyncio.ensure_future(_write(at, writer, raw))
             try:
                 answer = (await reader.readline())[9:12].decode("latin-1") or "lost"
             finally:
@@ -67,10 +67,12 @@ async def send(at: Stranger, name: str, bomb: Bomb) -> None:
     at.answers[f"{name} {answer}"] += 1
 
 
-async def _write(writer: asyncio.StreamWriter, raw: bytes) -> None:
+async def _write(at: Stranger, writer: asyncio.StreamWriter, raw: bytes) -> None:
     with suppress(OSError):
         for start in range(0, len(raw), 64 * 1024):
-            writer.write(raw[start : start + 64 * 1024])
+            part = raw[start : start + 64 * 1024]
+            writer.write(part)
+            at.sent_bytes += len(part)
             await writer.drain()
 
 

@@ -100,9 +100,17 @@ def test_too_many_in_all() -> None:
 @pytest.mark.usefixtures("no_tree")
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 def test_too_many_elements(encoding: str) -> None:
-    for elements in ("<b/>" * 101, "<b></b>" * 101, "<!--<--><b/>" * 101):
+    for elements in ("<b/>" * 101, "<b></b>" * 101, "<!--<--><b/>" * 101, "<!--" + "<b/>" * 101):
         with pytest.raises(XmlError, match="more than 100 elements"):
             read_xml(f"<a>{elements}</a>".encode(encoding), XmlLimits(max_elements=100))
+
+
+@pytest.mark.usefixtures("no_tree")
+@pytest.mark.parametrize("part", ["<!---->", "<![CDATA[<]]>", "<?p?>"])
+def test_too_many_parts_that_hide_markup(part: str) -> None:
+    raw = f"<a>{part * 100_001}</a>".encode()
+    with pytest.raises(XmlError, match="more than 100,000 comments"):
+        read_xml(raw, LIMITS)
 
 
 def test_a_text_with_many_angles_has_few_elements() -> None:
