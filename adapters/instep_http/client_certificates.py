@@ -20,9 +20,11 @@ def certificate_name(certificate: Mapping[str, Any]) -> str:
     subject alternative names (as SPIFFE has it), else the first DNS name, else the common name of
     the subject, else whatever alternative name there is. Empty: it has none.
 
-    The name is the holder: a new certificate with the same name is the same sender.
+    The name is the holder: a new certificate with the same name is the same sender. So no name is
+    cut: one of more than 255 characters is none, and no other takes its place.
     """
-    return next((name[:_MOST_CHARS] for name in _names(certificate) if name.isprintable()), "")
+    name = next((name for name in _names(certificate) if name.isprintable()), "")
+    return name if len(name) <= _MOST_CHARS else ""
 
 
 def _names(certificate: Mapping[str, Any]) -> Iterator[str]:
@@ -74,7 +76,9 @@ class HandshakeContext:
             if self._context.verify_mode is ssl.CERT_REQUIRED:
                 name = certificate_name(wrapped.getpeercert() or {})
                 if not name:
-                    raise ssl.SSLCertVerificationError("the certificate of the client has no name")
+                    raise ssl.SSLCertVerificationError(
+                        "the certificate of the client has no name, or one that is too long"
+                    )
                 self._named(name)
 
         wrapped.do_handshake = do_handshake  # type: ignore[method-assign]

@@ -49,7 +49,10 @@ def subject(name: str) -> Any:
         ({"subject": (), "subjectAltName": (("email", "alice@example.org"),)}, "alice@example.org"),
         ({"subject": ((("organizationName", "Shop"),),)}, ""),
         ({"subject": subject("a\nb")}, ""),
-        ({"subject": subject("a" * 300)}, "a" * 255),
+        ({"subject": subject("a" * 255)}, "a" * 255),
+        # Cut, two such names would be one sender.
+        ({"subject": subject("a" * 256)}, ""),
+        ({"subjectAltName": (("URI", "a" * 256), ("DNS", "a"))}, ""),
         ({"subject": (), "subjectAltName": (("DirName", (("x", "y"),)), ("DNS", ""))}, ""),
         ({}, ""),
     ],
