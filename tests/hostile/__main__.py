@@ -84,6 +84,7 @@ async def run(
         "processor_s": at.processor_s,
         "load": os.getloadavg()[0],
         "memory_bytes": at.most_memory_bytes,
+        "memory_mib_by_tenth": at.memory_mib[:: max(1, len(at.memory_mib) // 10)],
         "disk_bytes": at.most_disk_bytes,
         "lag_s": at.worst_lag_s(),
         "error_bytes": at.error_bytes,

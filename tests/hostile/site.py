@@ -110,6 +110,8 @@ class Site:
         self.process = process
         self.most_memory_bytes = self.most_disk_bytes = 0
         self.processor_s = 0.0
+        self.memory_mib: list[int] = []
+        """At each look."""
 
     def look(self) -> None:
         """Note what it costs now. Raises `AssertionError` where it has ended."""
@@ -117,7 +119,9 @@ class Site:
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         times = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         self.processor_s = (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
-        self.most_memory_bytes = max(self.most_memory_bytes, pages * resource.getpagesize())
+        memory_bytes = pages * resource.getpagesize()
+        self.memory_mib.append(memory_bytes // MIB)
+        self.most_memory_bytes = max(self.most_memory_bytes, memory_bytes)
         disk_bytes = 0
         for path in self.folder.glob("*.db*"):
             with contextlib.suppress(FileNotFoundError):

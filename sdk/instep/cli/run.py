@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from instep.cli.heap import share_one_heap
 from instep.cli.log_lines import log_to_stderr
 from instep.cli.output import Format
 from instep.cli.progress_view import LinesView, LiveView
@@ -71,6 +72,7 @@ def run(
             hint="it bounds the wait until every stream is aligned",
         )
     outlive_hangup()
+    share_one_heap()
     if output is None:
         output = Format.TABLE if sys.stdout.isatty() else Format.JSONL
     log_to_stderr(output)

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from instep.cli.heap import share_one_heap
 from instep.cli.log_lines import OUTPUT, log_to_stderr
 from instep.cli.output import Format
 from instep.cli.signals import until_signalled
@@ -126,12 +127,14 @@ def _request(one: ConsumerConfiguration) -> bytes:
 
 
 def _made(request: bytes) -> Sequence[Service]:
+    share_one_heap()
     made = _decode(request)
     log_to_stderr(made.output)
     return _services(made.consumer)
 
 
 def _parts(request: bytes) -> WorkerParts:
+    share_one_heap()
     made = _decode(request)
     log_to_stderr(made.output)
     one = made.consumer
