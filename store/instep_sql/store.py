@@ -179,9 +179,10 @@ class SqlStore(Sink):
             projected.keep(connection, self._dialect, self._projections, self._clock_us())
             if self.options.class_index is not None:
                 access.keep_class_index(connection, wanted=self.options.class_index)
-            if self.options.readers and connection.dialect.name == "postgresql":
+            if self.options.readers:
                 tables = [projection.name for projection in self._projections]
-                access.grant(connection, self.options.readers, tables, self._dialect.where)
+                readable = (*access.PUBLIC_VIEWS, *tables)
+                self._dialect.grant_reading(connection, self.options.readers, readable)
 
         await self._database.run(work, guarded=False)
 
@@ -194,7 +195,7 @@ class SqlStore(Sink):
         def work(connection: Connection) -> dict[str, int]:
             now_us = self._clock_us()
             return {
-                str(one.name): projected.rebuild(connection, one, now_us)
+                str(one.name): projected.rebuild(connection, self._dialect, one, now_us)
                 for one in self._projections
             }
 

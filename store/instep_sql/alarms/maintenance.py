@@ -15,9 +15,9 @@ from instep.model.position import Position
 from instep.model.records import Record, RecordHeader, RecordType
 from instep_sql.alarms.detector import DETECTOR, ApproximateTime, Detector
 from instep_sql.alarms.episodes import NO_LINEAGE, SWEEP, Episode, LogReading, followed
-from instep_sql.engine.bulk_insert import insert_rows
 from instep_sql.engine.definitions import ALARMS, define, definition_of, is_kept
 from instep_sql.engine.dialect import Dialect, json_array
+from instep_sql.engine.many_rows import StoredTable
 from instep_sql.options import SqlOptions
 from instep_sql.stored_entities import rows_of_classes, stored_record
 
@@ -62,7 +62,14 @@ def _update(*names: str) -> str:
 
 
 _COLUMNS: Final = ", ".join(_quoted(*_IDENTITY, *_MOVED, *_OTHERS))
-_INSERT_INTO: Final = f"instep_alarm ({_COLUMNS})"
+_TEXTS: Final = (
+    *("key", "partition", "state", "last_state", "ended_by", "severity", "worst_severity"),
+    *("cleared_spread", "cleared_precision", "raised_spread", "raised_precision", *_FACTS),
+)
+_EPISODES: Final = StoredTable(
+    "instep_alarm",
+    {name: str if name in _TEXTS else int for name in (*_IDENTITY, *_MOVED, *_OTHERS)},
+)
 _MOVE: Final = _update(*_MOVED)
 _CHANGE: Final = _update(*_MOVED, *_OTHERS)
 _NOT_INDEXED: Final = [at for at, name in enumerate(_OTHERS) if name not in _INDEXED]
@@ -252,7 +259,7 @@ def _write(
             restated.append((*_moved(one), *_not_indexed(_others(one)), one.id))
         else:
             changed.append((*_moved(one), *_others(one), one.id))
-    insert_rows(connection, _INSERT_INTO, inserted)
+    dialect.insert_rows(connection, _EPISODES, inserted)
     dialect.execute_many(connection, _MOVE, moved)
     dialect.execute_many(connection, _RESTATE, restated)
     dialect.execute_many(connection, _CHANGE, changed)

@@ -127,9 +127,9 @@ class SqlAuditMarks:
         keep a query plan made for a small table.
         """
         self._marked += marked
-        if self._marked >= self._measure_at and connection.dialect.name == "postgresql":
+        if self._marked >= self._measure_at:
             self._measure_at = 4 * self._marked
-            connection.execute(statements.MEASURE)
+            self._dialect.update_statistics(connection, statements.TABLE.name)
 
     def _agree(self, connection: Connection, state: int) -> None:
         """Settle the marks in `state` that agree with the stored entity."""
@@ -231,8 +231,8 @@ class SqlAuditMarks:
             now_us=self._clock_us(),
         )
         if row.references:
-            references.follow(connection, row.no, self._clock_us())
-        projected.follow(connection, row.no, self._projections, self._clock_us())
+            references.follow(connection, self._dialect, row.no, self._clock_us())
+        projected.follow(connection, self._dialect, row.no, self._projections, self._clock_us())
         self._reading.repaired(connection, row.position, keys)
         connection.execute(self._sql.repaired, values)
         return len(found), found[-1].key if len(found) == _PAGE_RECORDS else ""

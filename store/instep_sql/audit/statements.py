@@ -33,7 +33,6 @@ __all__ = [
     "FINDINGS",
     "FORGET",
     "MARK",
-    "MEASURE",
     "OPEN",
     "REMOVE",
     "REOPEN",
@@ -93,7 +92,6 @@ WHERE CASE
   WHEN m.token = '' OR excluded.token = '' THEN m.token = ''
   ELSE m.ends = 1 OR NOT {supersedes_sql(_MARKED, Place.of("excluded", SQL_PLACE))} END
 """
-MEASURE: Final = text("ANALYZE instep_audit_mark")
 OPEN: Final = text("UPDATE instep_audit_mark SET state = 0 WHERE audit = :audit AND state = 5")
 FORGET: Final = text("""
 DELETE FROM instep_audit_mark WHERE audit = :audit AND state = 2 AND appended_at_us = 0

@@ -43,8 +43,8 @@ def keep_class_index(connection: Connection, *, wanted: bool) -> None:
 def grant(
     connection: Connection, readers: Sequence[str], tables: Sequence[str], where: str
 ) -> None:
-    """PostgreSQL: let these roles read the public views and these tables; what they may already is
-    not granted again. Raises `ConfigurationError` for a role that does not exist.
+    """PostgreSQL: let these roles read these tables and views; what they may already is not granted
+    again. Raises `ConfigurationError` for a role that does not exist.
     """
     quote = connection.dialect.identifier_preparer.quote_identifier
     for role in readers:
@@ -58,7 +58,7 @@ def grant(
         if not connection.execute(_MAY_ENTER, {"role": role}).scalar_one():
             schema = connection.exec_driver_sql("SELECT current_schema()").scalar_one()
             connection.exec_driver_sql(f"GRANT USAGE ON SCHEMA {quote(schema)} TO {quote(role)}")
-        for name in (*PUBLIC_VIEWS, *tables):
+        for name in tables:
             named = {"role": role, "name": quote(name)}
             if not connection.execute(_MAY_READ, named).scalar_one():
                 connection.exec_driver_sql(f"GRANT SELECT ON {quote(name)} TO {quote(role)}")

@@ -13,6 +13,8 @@ from sqlalchemy import Connection, Engine
 
 from instep.errors import SinkError
 from instep.model.records import RecordHeader
+from instep_sql.engine.many_rows import StoredTable
+from instep_sql.engine.triggers import Trigger
 from instep_sql.options import Journal, SqlOptions
 
 __all__ = [
@@ -172,6 +174,8 @@ class Dialect(Protocol):
     """The database exists only in its connection, so readers must share the writer's connection."""
     errors: tuple[type[Exception], ...]
     """The exceptions that the driver raises."""
+    for_update: str
+    """SQL that ends a query of rows which the transaction writes next."""
     skip_locked: str
     """SQL that ends a subquery which selects rows to delete: it skips rows that others
     have locked.
@@ -227,6 +231,65 @@ class Dialect(Protocol):
 
     def members(self, parameter: str) -> str:
         """SQL for the set of strings in the JSON array bound to `:parameter`."""
+        ...
+
+    def begins_with(self, column: str, parameter: str) -> str:
+        """SQL for whether a text begins with the one bound to `:parameter`, character by
+        character.
+        """
+        ...
+
+    def update_statistics(self, connection: Connection, table: str) -> None:
+        """Tell the planner that the table has grown, where it would not see it by itself."""
+        ...
+
+    def grant_reading(
+        self, connection: Connection, roles: Sequence[str], tables: Sequence[str]
+    ) -> None:
+        """Let these roles read these tables and views; does nothing where a database has no roles.
+        Raises `ConfigurationError` for a role that does not exist.
+        """
+        ...
+
+    def create_triggers(self, connection: Connection, triggers: Sequence[Trigger]) -> None:
+        """Create them; none of their names is taken."""
+        ...
+
+    def drop_triggers(self, connection: Connection, triggers: Sequence[Trigger]) -> None:
+        """Drop those that exist, by their names and tables."""
+        ...
+
+    def insert_rows(
+        self,
+        connection: Connection,
+        table: StoredTable,
+        rows: Sequence[tuple[Any, ...]],
+        *,
+        ignore_existing: bool = False,
+    ) -> int:
+        """Insert the rows, in order. `ignore_existing`: a row whose key is stored, or is that of a
+        row before it, is left out. Returns how many were inserted.
+        """
+        ...
+
+    def upsert_rows(
+        self, connection: Connection, table: StoredTable, rows: Sequence[tuple[Any, ...]]
+    ) -> int:
+        """Insert the rows, in order, and update those whose key is stored; no key may be there
+        twice. Returns how many were written: see `StoredTable.updated`.
+        """
+        ...
+
+    def delete_rows(
+        self,
+        connection: Connection,
+        table: StoredTable,
+        rows: Sequence[tuple[Any, ...]],
+        columns: Sequence[str] = (),
+    ) -> int:
+        """Delete what equals one of the rows in these columns (by default, in those of the key),
+        none of which is None. Returns how many were deleted.
+        """
         ...
 
     def upsert_entities(

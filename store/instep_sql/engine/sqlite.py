@@ -40,6 +40,15 @@ from instep_sql.engine.dialect import (
     shared_values,
 )
 from instep_sql.engine.journal_insert import APPEND_COLUMNS, append_sql
+from instep_sql.engine.many_rows import (
+    IGNORE_EXISTING,
+    StoredTable,
+    insert_sql,
+    quoted,
+    upsert_sql,
+)
+from instep_sql.engine.row_triggers import create_sql
+from instep_sql.engine.triggers import Trigger
 from instep_sql.options import Journal, SqlOptions
 
 __all__ = ["Sqlite"]
@@ -88,6 +97,8 @@ _ROWS_A_STATEMENT: Final = (*(3_072 >> halvings for halvings in range(11)), 2, 1
 """Few different sizes, because each statement text is parsed once; but each the half of the one
 before, so that no size below the largest is used twice. The largest binds 10 columns per row.
 """
+_PARAMETERS_A_STATEMENT: Final = 32_000
+_LAST_CHARACTER: Final = 0x10FFFF
 _END: Final = f"""
 DELETE FROM instep_entity WHERE stream_no = ? AND key = ?
 AND NOT {supersedes_sql(Place.of("", SQL_PLACE), BOUND_PLACE)}
@@ -169,7 +180,7 @@ class Sqlite:
     """The dialect of SQLite, for a file or for memory."""
 
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
-    skip_locked = ""
+    for_update = skip_locked = ""
 
     def __init__(self, options: SqlOptions) -> None:
         self._options = options
@@ -317,6 +328,50 @@ class Sqlite:
     def members(self, parameter: str) -> str:
         return f"(SELECT value FROM json_each(:{parameter}))"  # noqa: S608 — a parameter's name
 
+    def begins_with(self, column: str, parameter: str) -> str:
+        # A range, which its index finds; texts are compared by their bytes.
+        return f"{column} >= :{parameter} AND {column} < :{parameter} || char({_LAST_CHARACTER})"
+
+    def update_statistics(self, connection: Connection, table: str) -> None:
+        """Do nothing: it plans by the shape of a statement."""
+
+    def grant_reading(
+        self, connection: Connection, roles: Sequence[str], tables: Sequence[str]
+    ) -> None:
+        """Do nothing: who may read the file may read it all."""
+
+    def create_triggers(self, connection: Connection, triggers: Sequence[Trigger]) -> None:
+        for trigger in triggers:
+            connection.exec_driver_sql(create_sql(trigger))
+
+    def drop_triggers(self, connection: Connection, triggers: Sequence[Trigger]) -> None:
+        for trigger in triggers:
+            connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {trigger.name}")
+
+    def insert_rows(
+        self,
+        connection: Connection,
+        table: StoredTable,
+        rows: Sequence[tuple[Any, ...]],
+        *,
+        ignore_existing: bool = False,
+    ) -> int:
+        return _insert_rows(connection, table, rows, IGNORE_EXISTING if ignore_existing else "")
+
+    def upsert_rows(
+        self, connection: Connection, table: StoredTable, rows: Sequence[tuple[Any, ...]]
+    ) -> int:
+        return _insert_rows(connection, table, rows, _upsert(table))
+
+    def delete_rows(
+        self,
+        connection: Connection,
+        table: StoredTable,
+        rows: Sequence[tuple[Any, ...]],
+        columns: Sequence[str] = (),
+    ) -> int:
+        return self.execute_many(connection, _delete(table, tuple(columns or table.key)), rows)
+
     def upsert_entities(
         self,
         connection: Connection,
@@ -392,6 +447,27 @@ class Sqlite:
         return raw.executemany(statement, rows).rowcount
 
 
+_upsert: Final = lru_cache(maxsize=256)(upsert_sql)
+
+
+@lru_cache(maxsize=256)
+def _into(table: StoredTable) -> str:
+    return f"{insert_sql(table)}VALUES "
+
+
+@lru_cache(maxsize=256)
+def _delete(table: StoredTable, columns: tuple[str, ...]) -> str:
+    same = " AND ".join(f"{quoted(name)} = ?" for name in columns)
+    return f"DELETE FROM {quoted(table.name)} WHERE {same}"  # noqa: S608 — names are quoted
+
+
+def _insert_rows(
+    connection: Connection, table: StoredTable, rows: Sequence[tuple[Any, ...]], then: str
+) -> int:
+    row = f"({', '.join('?' * len(table.columns))})"
+    return _execute_for(connection, _into(table), row, rows, then, ())
+
+
 def _insert(
     connection: Connection,
     table: str,
@@ -439,8 +515,9 @@ def _statements(
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """As few statements as possible over all rows, each with its parameters."""
     left, remaining = len(rows), iter(rows)
+    most = _PARAMETERS_A_STATEMENT // max(1, row.count("?"))
     for size in _ROWS_A_STATEMENT:
-        while size <= left:
+        while size <= left and (size <= most or size == 1):
             values = tuple(chain.from_iterable(islice(remaining, size)))
             yield _statement(before, row, size, after), values
             left -= size

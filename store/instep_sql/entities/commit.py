@@ -82,8 +82,8 @@ def commit(
             began_us = batch.position.attempt_started_at_us
             alarms.swept(connection, dialect, stream.no, swept.keys, began_us, done=swept.done)
     if stream.references:
-        references.follow(connection, stream.no, now_us)
-    projected.follow(connection, stream.no, projections, now_us)
+        references.follow(connection, dialect, stream.no, now_us)
+    projected.follow(connection, dialect, stream.no, projections, now_us)
     if batch.unreadable:
         quarantine.keep(
             connection,
@@ -165,7 +165,7 @@ def write_records(
             now_us=now_us,
         )
     if stream.measurements:
-        measurements.follow(connection, no, records, position)
+        measurements.follow(connection, dialect, no, records, position)
     written = deleted = 0
     for upserts, ends in write_rounds(records, no, lineage, composed=stream.change_only):
         deleted += dialect.end_entities(connection, ends)

@@ -57,6 +57,6 @@ def replay(
         now_us=now_us,
     )
     if row.references:
-        references.follow(connection, row.no, now_us)
+        references.follow(connection, dialect, row.no, now_us)
     quarantine.mark_replayed(connection, entry, now_us)
     return done.written + done.deleted

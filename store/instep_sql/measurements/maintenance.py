@@ -10,9 +10,9 @@ from sqlalchemy import Connection, text
 from instep.model.columns import RecordColumns
 from instep.model.position import Position
 from instep.model.records import Record
-from instep_sql.engine.bulk_insert import insert_rows
 from instep_sql.engine.definitions import MEASUREMENTS, define, is_kept
 from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.many_rows import StoredTable
 from instep_sql.measurements.periods import MEASURING, Period, periods_of
 from instep_sql.options import SqlOptions
 from instep_sql.stored_entities import rows_of_classes, stored_record
@@ -24,21 +24,31 @@ _REMOVE: Final = text("DELETE FROM instep_measurement")
 _TRIM_PERIODS: Final = 1_000
 _MOST_PERIODS: Final = 100
 """Of one statement, mostly: a pm-current-data contains those of four hours."""
-_INTO: Final = """
-    instep_measurement (stream_no, series, length_us, end_us, key, class, complete, suspect,
-                        lineage, appended_at_us, body)"""
 # What was measured in the middle of a period never takes the place of what was measured at its end;
 # otherwise the later statement counts (A3).
-_RESTATE: Final = """
-    ON CONFLICT (stream_no, series, length_us, end_us) DO UPDATE SET
-        key = excluded.key, class = excluded.class, complete = excluded.complete,
-        suspect = excluded.suspect, lineage = excluded.lineage,
-        appended_at_us = excluded.appended_at_us, body = excluded.body
-    WHERE excluded.complete >= instep_measurement.complete
-      AND (excluded.complete > instep_measurement.complete
-           OR excluded.lineage <> instep_measurement.lineage
-           OR excluded.appended_at_us >= instep_measurement.appended_at_us)
-"""
+_PERIODS: Final = StoredTable(
+    "instep_measurement",
+    {
+        "stream_no": int,
+        "series": str,
+        "length_us": int,
+        "end_us": int,
+        "key": str,
+        "class": str,
+        "complete": int,
+        "suspect": int,
+        "lineage": int,
+        "appended_at_us": int,
+        "body": bytes,
+    },
+    key=("stream_no", "series", "length_us", "end_us"),
+    updated_if="""
+        excluded.complete >= instep_measurement.complete
+        AND (excluded.complete > instep_measurement.complete
+             OR excluded.lineage <> instep_measurement.lineage
+             OR excluded.appended_at_us >= instep_measurement.appended_at_us)
+    """,
+)
 _TRIM: Final = """
     DELETE FROM instep_measurement WHERE id IN (
         SELECT id FROM instep_measurement
@@ -62,10 +72,16 @@ def keep(connection: Connection, dialect: Dialect, *, wanted: bool) -> None:
     if not wanted:
         return
     for row in rows_of_classes(connection, MEASURING):
-        _write(connection, row.stream_no, row.lineage, [stored_record(row)])
+        _write(connection, dialect, row.stream_no, row.lineage, [stored_record(row)])
 
 
-def follow(connection: Connection, no: int, records: Sequence[Record], position: Position) -> None:
+def follow(
+    connection: Connection,
+    dialect: Dialect,
+    no: int,
+    records: Sequence[Record],
+    position: Position,
+) -> None:
     """Keep the periods that these records of a stream state, read under the lineage of `position`.
     What ends an entity ends no series: history-data that a provider has dropped stays here.
     """
@@ -77,7 +93,7 @@ def follow(connection: Connection, no: int, records: Sequence[Record], position:
     else:
         concerned = [one for one in records if one.entity_class in MEASURING and not one.ends]
     if concerned:
-        _write(connection, no, position.lineage, concerned)
+        _write(connection, dialect, no, position.lineage, concerned)
 
 
 def trim(connection: Connection, dialect: Dialect, options: SqlOptions, appended: int) -> None:
@@ -89,7 +105,9 @@ def trim(connection: Connection, dialect: Dialect, options: SqlOptions, appended
     connection.execute(statement, {"keep": options.measurement_retention_records, "limit": limit})
 
 
-def _write(connection: Connection, no: int, lineage: int, records: Iterable[Record]) -> None:
+def _write(
+    connection: Connection, dialect: Dialect, no: int, lineage: int, records: Iterable[Record]
+) -> None:
     # A statement of SQL must not write one row twice.
     latest: dict[tuple[str, int, int], tuple[Period, Record]] = {}
     for record in records:
@@ -106,11 +124,11 @@ def _write(connection: Connection, no: int, lineage: int, records: Iterable[Reco
         )
         for one, record in latest.values()
     ]
-    insert_rows(connection, _INTO, rows, _RESTATE)
+    dialect.upsert_rows(connection, _PERIODS, rows)
 
 
 def _replaces(one: Period, record: Record, known: Period, by: Record) -> bool:
-    """As `_RESTATE` within one lineage."""
+    """As `_PERIODS` within one lineage."""
     if one.complete is not known.complete:
         return one.complete
     return record.appended_at_us >= by.appended_at_us

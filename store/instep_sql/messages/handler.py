@@ -231,12 +231,14 @@ class _Delivery:
         )
         if keys:
             self._steps.later(
-                lambda connection: remember(connection, sequence.id, keys, self._now_us)
+                lambda connection: remember(
+                    connection, self._dialect, sequence.id, keys, self._now_us
+                )
             )
             self.remembered += len(keys)
         self._steps.later(lambda connection: connection.execute(_AFTER, after))
         if replies:
-            self._steps.later(lambda connection: keep_replies(connection, replies))
+            self._steps.later(lambda connection: keep_replies(connection, self._dialect, replies))
             self.replied += len(replies)
         if gone or left:
             self.done.delivered[scope] = len(gone) + left

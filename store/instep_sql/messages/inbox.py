@@ -12,8 +12,8 @@ from sqlalchemy import Connection, Row, text
 
 from instep.model.messages import Attachment, Message
 from instep.ports.message_store import MessageGroup
-from instep_sql.engine.bulk_insert import insert_rows, row_values
 from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.many_rows import StoredTable, insert_sql, row_values
 from instep_sql.engine.value_check import storable_text
 
 __all__ = [
@@ -45,13 +45,44 @@ _SEEN_AT_ONCE: Final = 500
 _encode: Final = msgspec.json.Encoder().encode
 _decode_attachments: Final = msgspec.json.Decoder(tuple[Attachment, ...]).decode
 
-_INTO_INBOX: Final = """
-    instep_inbox (sequence_no, epoch, number, stage, message_id, sender, attributes, digest,
-                  expires_at_us, received_at_us, kept_at_us, body, attachments)"""
-_INTO_MESSAGE: Final = """
-    instep_message (sequence_no, number, message_id, sender, attributes, received_at_us,
-                    delivered_at_us, body, digest, attachments)"""
-_INTO_SEEN: Final = "instep_seen (sequence_no, digest, seen_at_us)"
+_INBOX: Final = StoredTable(
+    "instep_inbox",
+    {
+        "sequence_no": int,
+        "epoch": int,
+        "number": int,
+        "stage": int,
+        "message_id": str,
+        "sender": str,
+        "attributes": str,
+        "digest": bytes,
+        "expires_at_us": int,
+        "received_at_us": int,
+        "kept_at_us": int,
+        "body": bytes,
+        "attachments": str,
+    },
+)
+_MESSAGES: Final = StoredTable(
+    "instep_message",
+    {
+        "sequence_no": int,
+        "number": int,
+        "message_id": str,
+        "sender": str,
+        "attributes": str,
+        "received_at_us": int,
+        "delivered_at_us": int,
+        "body": bytes,
+        "digest": bytes,
+        "attachments": str,
+    },
+)
+_SEEN: Final = StoredTable(
+    "instep_seen",
+    {"sequence_no": int, "digest": bytes, "seen_at_us": int},
+    key=("sequence_no", "digest"),
+)
 _TAKEN: Final = text("""
     SELECT digest FROM instep_seen
     WHERE sequence_no = :no AND digest >= :low AND digest <= :high ORDER BY seen_at_us
@@ -65,7 +96,7 @@ _RELEASE: Final = """
     WHERE sequence_no = ? AND stage = 0 AND epoch = ? AND number <= ?
 """
 _DELIVER: Final = f"""
-    INSERT INTO {_INTO_MESSAGE}
+    {insert_sql(_MESSAGES)}
     SELECT sequence_no, number, message_id, sender, attributes, received_at_us, ?, body, digest,
            attachments
     FROM instep_inbox WHERE sequence_no = ? AND stage = 1 ORDER BY epoch, number, id
@@ -108,12 +139,12 @@ def apply_group(
             else:
                 delivered += [_delivered(no, message, now_us) for message in change.unsequenced]
     dialect.execute_many(connection, _FORGET, forgotten)
-    insert_rows(connection, _INTO_INBOX, kept)
+    dialect.insert_rows(connection, _INBOX, kept)
     dialect.execute_many(connection, _RELEASE, released)
     if not handled:
         _deliver(connection, dialect, ordered, now_us)
-        insert_rows(connection, _INTO_MESSAGE, delivered)
-    insert_rows(connection, _INTO_SEEN, unsequenced, "ON CONFLICT (sequence_no, digest) DO NOTHING")
+        dialect.insert_rows(connection, _MESSAGES, delivered)
+    dialect.insert_rows(connection, _SEEN, unsequenced, ignore_existing=True)
 
 
 def count_messages(group: MessageGroup) -> int:
@@ -182,10 +213,12 @@ def content_key(number: int, digest: bytes) -> bytes:
     return number.to_bytes(_KEY_BYTES) + digest[:_KEY_BYTES]
 
 
-def remember(connection: Connection, sequence_no: int, keys: Sequence[bytes], now_us: int) -> None:
+def remember(
+    connection: Connection, dialect: Dialect, sequence_no: int, keys: Sequence[bytes], now_us: int
+) -> None:
     """Keep the keys of numbered messages that the handler took."""
     rows = [(sequence_no, key, now_us) for key in keys]
-    insert_rows(connection, _INTO_SEEN, rows, "ON CONFLICT (sequence_no, digest) DO NOTHING")
+    dialect.insert_rows(connection, _SEEN, rows, ignore_existing=True)
 
 
 def _deliver(connection: Connection, dialect: Dialect, row_ids: Sequence[int], now_us: int) -> None:

@@ -102,7 +102,7 @@ class SqlMessageStore:
         """See `MessageStore`."""
         no = self._receiver.no
         return await self._database.run(
-            lambda connection: sequences.scopes(connection, no, prefix, limit)
+            lambda connection: sequences.scopes(connection, self._dialect, no, prefix, limit)
         )
 
     async def seen(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
@@ -128,7 +128,7 @@ class SqlMessageStore:
                 messages=inbox.count_messages(group),
                 now_us=group.now_us,
             )
-            sequences.write(connection, receiver.no, group)
+            sequences.write(connection, self._dialect, receiver.no, group)
             numbers = self._known_row_ids(connection, scopes)
             obligations.write(connection, self._dialect, receiver.no, group)
             operator_requests.forget(connection, self._dialect, group)

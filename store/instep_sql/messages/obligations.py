@@ -9,14 +9,17 @@ from sqlalchemy import Connection, text
 
 from instep.ports.message_store import MessageGroup, Obligation
 from instep.sequencing.effects import OwedEffect
-from instep_sql.engine.bulk_insert import insert_rows
 from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.many_rows import StoredTable
 from instep_sql.engine.value_check import storable_text
 
 __all__ = ["load", "write"]
 
-_INTO: Final = "instep_obligation (receiver_no, number, scope, peer, effect)"
-_SETTLE: Final = "DELETE FROM instep_obligation WHERE receiver_no = ? AND number = ?"
+_OBLIGATIONS: Final = StoredTable(
+    "instep_obligation",
+    {"receiver_no": int, "number": int, "scope": str, "peer": str, "effect": str},
+    key=("receiver_no", "number"),
+)
 _ALL: Final = text("""
     SELECT number, scope, peer, effect FROM instep_obligation
     WHERE receiver_no = :no ORDER BY number
@@ -29,7 +32,7 @@ _effect: Final = msgspec.json.Decoder(OwedEffect).decode
 def write(connection: Connection, dialect: Dialect, no: int, group: MessageGroup) -> None:
     """Delete the obligations that a group has carried out or given up, and insert its new ones."""
     if group.settled:
-        dialect.execute_many(connection, _SETTLE, [(no, number) for number in group.settled])
+        dialect.delete_rows(connection, _OBLIGATIONS, [(no, number) for number in group.settled])
     if group.owed:
         rows = [
             (
@@ -41,7 +44,7 @@ def write(connection: Connection, dialect: Dialect, no: int, group: MessageGroup
             )
             for one in group.owed
         ]
-        insert_rows(connection, _INTO, rows)
+        dialect.insert_rows(connection, _OBLIGATIONS, rows)
 
 
 def load(connection: Connection, no: int) -> list[Obligation]:

@@ -9,8 +9,8 @@ import msgspec
 from sqlalchemy import Connection, bindparam, text
 
 from instep.sequencing.outbox import OutboxMessage, OutboxState
-from instep_sql.engine.bulk_insert import insert_rows
 from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.many_rows import StoredTable
 from instep_sql.engine.value_check import storable_text
 
 __all__ = ["bodies", "load", "save", "scopes"]
@@ -23,13 +23,16 @@ _FIND: Final = text("""
     SELECT id, next_number, parties FROM instep_outbox WHERE receiver_no = :no AND scope = :scope
 """)
 _ENTRIES: Final = text("SELECT entry FROM instep_sent WHERE outbox_no = :outbox ORDER BY number")
-_NEXT: Final = text("""
-    INSERT INTO instep_outbox (receiver_no, scope, next_number, parties)
-    VALUES (:no, :scope, :next_number, :parties)
-    ON CONFLICT (receiver_no, scope)
-    DO UPDATE SET next_number = excluded.next_number, parties = excluded.parties
-""")
-_FORGET: Final = "DELETE FROM instep_sent WHERE outbox_no = ? AND number = ?"
+_OUTBOXES: Final = StoredTable(
+    "instep_outbox",
+    {"receiver_no": int, "scope": str, "next_number": int, "parties": str},
+    key=("receiver_no", "scope"),
+)
+_SENT: Final = StoredTable(
+    "instep_sent",
+    {"outbox_no": int, "number": int, "entry": str, "body": bytes},
+    key=("outbox_no", "number"),
+)
 _CHANGE: Final = "UPDATE instep_sent SET entry = ? WHERE outbox_no = ? AND number = ?"
 _BODIES: Final = text("""
     SELECT s.number, s.body FROM instep_sent AS s JOIN instep_outbox AS o ON o.id = s.outbox_no
@@ -69,21 +72,22 @@ def save(
     """Write the difference between two states; `new`: number → body of a message not yet kept."""
     place = {"no": no, "scope": storable_text(scope)}
     parties = msgspec.json.encode(state.parties).decode()
-    connection.execute(_NEXT, {**place, "next_number": state.next_number, "parties": parties})
+    row = (no, place["scope"], state.next_number, parties)
+    dialect.upsert_rows(connection, _OUTBOXES, [row])
     outbox = connection.execute(_FIND, place).one().id
     known = {sent.number: sent for sent in before.sent}
     left = {sent.number for sent in state.sent}
     gone = [(outbox, number) for number in known if number not in left]
-    dialect.execute_many(connection, _FORGET, gone)
+    dialect.delete_rows(connection, _SENT, gone)
     changed = [
         (_dump(sent), outbox, sent.number)
         for sent in state.sent
         if sent.number not in new and known.get(sent.number) != sent
     ]
     dialect.execute_many(connection, _CHANGE, changed)
-    insert_rows(
+    dialect.insert_rows(
         connection,
-        "instep_sent (outbox_no, number, entry, body)",
+        _SENT,
         [
             (outbox, sent.number, _dump(sent), new[sent.number])
             for sent in state.sent

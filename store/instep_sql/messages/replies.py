@@ -8,16 +8,17 @@ from typing import Any, Final
 from sqlalchemy import Connection, text
 
 from instep.ports.message_store import StoredReply
-from instep_sql.engine.bulk_insert import insert_rows
+from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.many_rows import StoredTable
 from instep_sql.engine.value_check import storable_text
 
 __all__ = ["find", "keep"]
 
-_INTO: Final = "instep_reply (sequence_no, number, replied_at_us, body)"
-_AGAIN: Final = """
-    ON CONFLICT (sequence_no, number) DO UPDATE SET
-      replied_at_us = excluded.replied_at_us, body = excluded.body
-"""
+_REPLIES: Final = StoredTable(
+    "instep_reply",
+    {"sequence_no": int, "number": int, "replied_at_us": int, "body": bytes},
+    key=("sequence_no", "number"),
+)
 _ONE: Final = text("""
     SELECT r.body FROM instep_reply AS r JOIN instep_sequence AS q ON q.id = r.sequence_no
     WHERE q.receiver_no = :no AND q.scope = :scope AND r.number = :number
@@ -28,9 +29,9 @@ _PENDING: Final = text("""
 """)
 
 
-def keep(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+def keep(connection: Connection, dialect: Dialect, rows: Sequence[tuple[Any, ...]]) -> None:
     """Keep replies, as (row of the sequence, number, microseconds since 1970, body)."""
-    insert_rows(connection, _INTO, rows, _AGAIN)
+    dialect.upsert_rows(connection, _REPLIES, rows)
 
 
 def find(connection: Connection, no: int, scope: str, number: int) -> StoredReply:

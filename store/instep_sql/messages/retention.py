@@ -125,7 +125,7 @@ class _ByteRetention:
 
     def __init__(self, dialect: Dialect, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._counted = text(_COUNTED.format("FOR UPDATE" if dialect.skip_locked else ""))
+        self._counted = text(_COUNTED.format(dialect.for_update))
         self._new = self._new_bytes = self._gone_bytes = 0
 
     def trim(self, connection: Connection, new: int, new_bytes: int, gone_bytes: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -18,32 +17,46 @@ from instep.ports.message_store import (
     StoredSequence,
 )
 from instep.sequencing.state import BufferedMessage, SequencerState, decode_state
-from instep_sql.engine.bulk_insert import insert_rows
 from instep_sql.engine.dialect import Dialect, json_array
+from instep_sql.engine.many_rows import StoredTable, excluded
 from instep_sql.engine.value_check import storable_text
 
 __all__ = ["due", "load", "reclaim", "row_ids_of", "scopes", "usage", "write"]
 
-_INTO: Final = """
-    instep_sequence (receiver_no, scope, state, due_us, deliver_at_us, attempts, blocked, error,
-                     updated_at_us, peer, held_messages, held_bytes)"""
-# Deliveries own their columns: a commit only records that there is something to deliver.
-_OR_UPDATE: Final = """
-    ON CONFLICT (receiver_no, scope) DO UPDATE SET
-      state = excluded.state, due_us = excluded.due_us, updated_at_us = excluded.updated_at_us,
-      peer = excluded.peer, held_messages = excluded.held_messages,
-      held_bytes = excluded.held_bytes,
-      deliver_at_us = CASE WHEN instep_sequence.blocked = 1 THEN NULL
-                           ELSE coalesce(instep_sequence.deliver_at_us, excluded.deliver_at_us) END
-"""
+_SEQUENCES: Final = StoredTable(
+    "instep_sequence",
+    {
+        "receiver_no": int,
+        "scope": str,
+        "state": str,
+        "due_us": int,
+        "deliver_at_us": int,
+        "attempts": int,
+        "blocked": int,
+        "error": str,
+        "updated_at_us": int,
+        "peer": str,
+        "held_messages": int,
+        "held_bytes": int,
+    },
+    key=("receiver_no", "scope"),
+    # Deliveries own their columns: a commit only records that there is something to deliver.
+    updated={
+        **excluded("state", "due_us", "updated_at_us", "peer", "held_messages", "held_bytes"),
+        "deliver_at_us": """
+            CASE WHEN instep_sequence.blocked = 1 THEN NULL
+                 ELSE coalesce(instep_sequence.deliver_at_us, excluded.deliver_at_us) END
+        """,
+    },
+)
 _DUE: Final = text("""
     SELECT scope, due_us FROM instep_sequence
     WHERE receiver_no = :no AND due_us IS NOT NULL ORDER BY due_us LIMIT :limit
 """)
-_NAMES: Final = "SELECT scope FROM instep_sequence WHERE receiver_no = :no AND state <> '' AND"
-_IN_RANGE: Final = text(f"{_NAMES} scope >= :low AND scope < :high ORDER BY scope LIMIT :limit")
-_BEGINNING: Final = text(f"{_NAMES} scope LIKE :low ORDER BY id LIMIT :limit")
-_TOP: Final = "\U0010ffff"
+_NAMES: Final = """
+    SELECT scope FROM instep_sequence
+    WHERE receiver_no = :no AND state <> '' AND {begins} ORDER BY scope LIMIT :limit
+"""
 _USAGE: Final = text("""
     SELECT peer, count(*), sum(held_messages), sum(held_bytes) FROM instep_sequence
     WHERE receiver_no = :no AND state <> '' GROUP BY peer
@@ -75,7 +88,7 @@ still kept.
 """
 
 
-def write(connection: Connection, no: int, group: MessageGroup) -> None:
+def write(connection: Connection, dialect: Dialect, no: int, group: MessageGroup) -> None:
     """Write the states of the scopes that a group has changed."""
     now_us = group.now_us
     rows = [
@@ -95,7 +108,7 @@ def write(connection: Connection, no: int, group: MessageGroup) -> None:
         )
         for change in group.changes
     ]
-    insert_rows(connection, _INTO, rows, _OR_UPDATE)
+    dialect.upsert_rows(connection, _SEQUENCES, rows)
 
 
 def row_ids_of(
@@ -147,15 +160,11 @@ def load(
     return {scope: found[storable_text(scope)] for scope in scopes if storable_text(scope) in found}
 
 
-def scopes(connection: Connection, no: int, prefix: str, limit: int) -> list[str]:
+def scopes(connection: Connection, dialect: Dialect, no: int, prefix: str, limit: int) -> list[str]:
     """The scopes whose names begin with this text."""
-    low = storable_text(prefix)
-    values: dict[str, Any] = {"no": no, "low": low, "limit": limit}
-    # SQLite finds a range by its index; another database compares texts by its own collation.
-    if connection.dialect.name == "sqlite":
-        return list(connection.execute(_IN_RANGE, {**values, "high": f"{low}{_TOP}"}).scalars())
-    values["low"] = re.sub(r"([\\%_])", r"\\\1", values["low"]) + "%"
-    return list(connection.execute(_BEGINNING, values).scalars())
+    query = text(_NAMES.format(begins=dialect.begins_with("scope", "prefix")))
+    values = {"no": no, "prefix": storable_text(prefix), "limit": limit}
+    return list(connection.execute(query, values).scalars())
 
 
 def due(connection: Connection, no: int, now_us: int, limit: int) -> DueSequences:

@@ -24,7 +24,6 @@ from instep_sql.engine.definitions import define, definitions
 from instep_sql.engine.dialect import Dialect
 from instep_sql.engine.value_check import without_nul
 from instep_sql.names import check_name
-from instep_sql.projections import triggers
 from instep_sql.projections.fast_columns import ColumnarEntities, fast_columns
 from instep_sql.projections.insert import insert, insert_columns
 from instep_sql.projections.projection import (
@@ -33,6 +32,7 @@ from instep_sql.projections.projection import (
     Projection,
     ValueRefusedError,
 )
+from instep_sql.projections.triggers import VERSION, triggers_of
 
 __all__ = ["follow", "keep", "rebuild"]
 
@@ -88,33 +88,31 @@ def keep(
             check_name(name, "a table or column", dialect.where, "projections", limit_bytes)
         with _understood(dialect, one):
             wanted[_PREFIX + one.name] = one.definition(connection.dialect)
-    wanted[_TRIGGERS] = triggers.VERSION
+    wanted[_TRIGGERS] = VERSION
     if not wanted.items() <= definitions(connection).items():
         dialect.lock_for_migration(connection)
         defined = definitions(connection)
         anew = dict(wanted.items() - defined.items())
         changed = [one for one in projections if _PREFIX + one.name in anew]
         # The triggers of before delete from the tables that are replaced.
-        for statement in triggers.drop(connection.dialect):
-            connection.exec_driver_sql(statement)
+        dialect.drop_triggers(connection, triggers_of({}))
         for one in changed:
             name = _PREFIX + one.name
             _define(connection, dialect, one, anew[name], exists=name in defined)
         projected: dict[str, list[str]] = {}
         for name, entity_class in connection.execute(_PROJECTED):
             projected.setdefault(name, []).append(entity_class)
-        for statement in triggers.create(connection.dialect, projected):
-            connection.exec_driver_sql(statement)
-        define(connection, _TRIGGERS, triggers.VERSION)
+        dialect.create_triggers(connection, triggers_of(projected))
+        define(connection, _TRIGGERS, VERSION)
         # Nothing is written between the triggers and this: they lock the entities.
         for one in changed:
             connection.execute(_ALL, {"name": one.name})
     for one in projections:
         for no in connection.execute(_STREAMS, {"name": one.name}).scalars().all():
-            follow(connection, no, [one], now_us)
+            follow(connection, dialect, no, [one], now_us)
 
 
-def rebuild(connection: Connection, projection: Projection, now_us: int) -> int:
+def rebuild(connection: Connection, dialect: Dialect, projection: Projection, now_us: int) -> int:
     """Fill the table again from the stored entities. Returns the number of its rows."""
     name = {"name": projection.name}
     connection.execute(projection.table.delete())
@@ -122,7 +120,7 @@ def rebuild(connection: Connection, projection: Projection, now_us: int) -> int:
         connection.execute(statement, name)
     connection.execute(_ALL, name)
     for no in connection.execute(_STREAMS, name).scalars().all():
-        follow(connection, no, [projection], now_us)
+        follow(connection, dialect, no, [projection], now_us)
     rows: int = connection.execute(select(func.count()).select_from(projection.table)).scalar_one()
     return rows
 
@@ -170,7 +168,13 @@ def _define(
     define(connection, _PREFIX + projection.name, definition)
 
 
-def follow(connection: Connection, no: int, projections: Iterable[Projection], now_us: int) -> None:
+def follow(
+    connection: Connection,
+    dialect: Dialect,
+    no: int,
+    projections: Iterable[Projection],
+    now_us: int,
+) -> None:
     """Project the changed entities of a stream anew."""
     for projection in projections:
         which: dict[str, Any] = {"no": no, "name": projection.name}
@@ -179,7 +183,7 @@ def follow(connection: Connection, no: int, projections: Iterable[Projection], n
             values = {**which, "after": after, "limit": _PAGE_RECORDS}
             rows = connection.execute(_NEXT, values).all()
             if rows:
-                _project(connection, projection, no, rows, now_us)
+                _project(connection, dialect, projection, no, rows, now_us)
                 after = rows[-1].id
             if len(rows) < _PAGE_RECORDS:
                 break
@@ -188,7 +192,12 @@ def follow(connection: Connection, no: int, projections: Iterable[Projection], n
 
 
 def _project(
-    connection: Connection, projection: Projection, no: int, rows: Sequence[Row[Any]], now_us: int
+    connection: Connection,
+    dialect: Dialect,
+    projection: Projection,
+    no: int,
+    rows: Sequence[Row[Any]],
+    now_us: int,
 ) -> None:
     # Numbers in the SQL text: one statement, and a database sees how few they are.
     these = f"{ENTITY_ID} IN ({', '.join(str(row[0]) for row in rows)})"
@@ -200,7 +209,7 @@ def _project(
             text(f"DELETE FROM instep_projection_error WHERE name = :name AND {these}"),  # noqa: S608
             {"name": projection.name},
         )
-    if _write_fast(connection, projection, rows):
+    if _write_fast(connection, dialect, projection, rows):
         return
     consumer, stream = connection.execute(_STREAM, {"no": no}).one()
     written: list[dict[str, Any]] = []
@@ -222,7 +231,7 @@ def _project(
             else:
                 stated = {name: value for name, (value,) in read.items() if value is not None}
                 written.append(stated)
-    errors |= _insert(connection, projection, written)
+    errors |= _insert(connection, dialect, projection, written)
     if errors:
         connection.execute(
             _KEEP,
@@ -248,7 +257,10 @@ def _has_any_from(connection: Connection, table: str, id: int) -> bool:
 
 
 def _write_fast(
-    connection: Connection, projection: Projection, rows: Sequence[Sequence[Any]]
+    connection: Connection,
+    dialect: Dialect,
+    projection: Projection,
+    rows: Sequence[Sequence[Any]],
 ) -> bool:
     """Write the rows of all these entities at once. False: nothing is written, and each has to be
     read by itself.
@@ -266,13 +278,16 @@ def _write_fast(
 
     def insert_all() -> None:
         for of_class in columns:
-            insert_columns(connection, projection.table, of_class)
+            insert_columns(connection, dialect, projection.table, of_class)
 
     return _refusal(connection, insert_all) is None
 
 
 def _insert(
-    connection: Connection, projection: Projection, rows: Sequence[dict[str, Any]]
+    connection: Connection,
+    dialect: Dialect,
+    projection: Projection,
+    rows: Sequence[dict[str, Any]],
 ) -> dict[int, str]:
     """Insert the rows that the table can hold. Returns the reason for each other entity."""
     refused: dict[int, str] = {}
@@ -281,7 +296,8 @@ def _insert(
     for row in rows:
         groups.setdefault(frozenset(row), []).append(row)
     for group in groups.values():
-        reason = _refusal(connection, partial(insert, connection, projection.table, group))
+        insert_all = partial(insert, connection, dialect, projection.table, group)
+        reason = _refusal(connection, insert_all)
         if reason is None:
             continue
         if len(group) == 1:
@@ -290,7 +306,7 @@ def _insert(
         # Halves: a table of a thousand rows with a bad one is written in ten steps.
         middle = len(group) // 2
         for half in (group[:middle], group[middle:]):
-            refused |= _insert(connection, projection, half)
+            refused |= _insert(connection, dialect, projection, half)
     return refused
 
 
@@ -298,11 +314,14 @@ def _refusal(connection: Connection, insert_all: Callable[[], None]) -> str | No
     """Insert the rows, all or none. Returns why the table cannot hold them; other errors are
     raised.
     """
+    driver: Any = connection.dialect.loaded_dbapi
     try:
         with connection.begin_nested():
             insert_all()
     except ValueRefusedError as error:
         return str(error)
+    except (driver.IntegrityError, driver.DataError) as error:
+        return str(error).partition("\n")[0]
     except (IntegrityError, DataError) as error:
         return str(error.orig).partition("\n")[0]
     except DBAPIError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -26,10 +27,13 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.exc import IntegrityError
 
+from instep_sql import SqlOptions
+from instep_sql.engine.registry import dialect_of
 from instep_sql.projections.insert import insert, insert_each, is_plain
 from instep_sql.projections.projection import ValueRefusedError
+
+SQLITE = dialect_of(SqlOptions(url="sqlite://"))
 
 
 def table(name: str, *more: Column[Any]) -> Table:
@@ -80,7 +84,7 @@ def test_rows_at_once_are_rows_one_by_one(connection: Connection, count: int) ->
         each.create(connection)
     assert is_plain(connection, at_once)
 
-    insert(connection, at_once, rows(count))
+    insert(connection, SQLITE, at_once, rows(count))
     insert_each(connection, one_by_one, rows(count))
 
     stored = [connection.execute(select(each)).all() for each in (at_once, one_by_one)]
@@ -97,7 +101,7 @@ def test_a_default_that_python_computes_is_computed(connection: Connection) -> N
     with_default = table("with_default", Column("made", Text, default=lambda: "by python"))
     with_default.create(connection)
 
-    insert(connection, with_default, rows(2))
+    insert(connection, SQLITE, with_default, rows(2))
 
     assert not is_plain(connection, with_default)
     assert connection.execute(select(with_default.c.made)).scalars().all() == ["by python"] * 2
@@ -108,9 +112,11 @@ def test_a_refused_row_refuses_all(connection: Connection) -> None:
     one.create(connection)
 
     for refused, error in (
-        ({"count": -1}, IntegrityError),
+        ({"count": -1}, sqlite3.IntegrityError),
         ({"detail": {1, 2}}, ValueRefusedError),
     ):
         with pytest.raises(error), connection.begin_nested():
-            insert(connection, one, [*rows(100), {**rows(1)[0], "entity_id": 100, **refused}])
+            insert(
+                connection, SQLITE, one, [*rows(100), {**rows(1)[0], "entity_id": 100, **refused}]
+            )
         assert connection.execute(select(one)).all() == []

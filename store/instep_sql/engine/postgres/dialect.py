@@ -8,6 +8,8 @@ in the worker thread takes at most a tenth longer than the fastest asynchronous 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
 import psycopg
@@ -15,6 +17,7 @@ from sqlalchemy import URL, Connection, Engine, text
 
 from instep.errors import SinkError
 from instep.model.ordering import SQL_PLACE, Place, supersedes_sql
+from instep_sql.engine.access import grant
 from instep_sql.engine.dialect import (
     AttemptMark,
     ChangeRow,
@@ -29,6 +32,13 @@ from instep_sql.engine.dialect import (
     shared_values,
 )
 from instep_sql.engine.journal_insert import APPEND_COLUMNS, append_sql
+from instep_sql.engine.many_rows import (
+    IGNORE_EXISTING,
+    StoredTable,
+    insert_sql,
+    quoted,
+    upsert_sql,
+)
 from instep_sql.engine.postgres import errors
 from instep_sql.engine.postgres.connection import (
     connect_arguments,
@@ -39,12 +49,15 @@ from instep_sql.engine.postgres.connection import (
 )
 from instep_sql.engine.postgres.notifications import PostgresNotifications
 from instep_sql.engine.postgres.session import is_pooled, session_engine
+from instep_sql.engine.postgres.triggers import create_sql, drop_sql
+from instep_sql.engine.triggers import Trigger
 from instep_sql.options import Journal, SqlOptions
 
 __all__ = ["Postgres"]
 
 _COPY_FROM_RECORDS: Final = 1_000
 
+_TYPES: Final = {int: "int8", float: "float8", bool: "bool", str: "text", bytes: "bytea"}
 _MARK: Final = "stream_no, lineage, attempt"
 _ENTITY: Final = {
     "key": "text",
@@ -149,6 +162,7 @@ class Postgres:
 
     in_memory = False
     errors: tuple[type[Exception], ...] = (psycopg.Error,)
+    for_update = "FOR UPDATE"
     skip_locked = "FOR UPDATE SKIP LOCKED"
 
     def __init__(self, options: SqlOptions) -> None:
@@ -206,6 +220,49 @@ class Postgres:
 
     def members(self, parameter: str) -> str:
         return f"(SELECT jsonb_array_elements_text(CAST(:{parameter} AS jsonb)))"
+
+    def begins_with(self, column: str, parameter: str) -> str:
+        return f"starts_with({column}, :{parameter})"
+
+    def update_statistics(self, connection: Connection, table: str) -> None:
+        connection.exec_driver_sql(f"ANALYZE {table}")
+
+    def grant_reading(
+        self, connection: Connection, roles: Sequence[str], tables: Sequence[str]
+    ) -> None:
+        grant(connection, roles, tables, self.where)
+
+    def create_triggers(self, connection: Connection, triggers: Sequence[Trigger]) -> None:
+        for statement in chain.from_iterable(map(create_sql, triggers)):
+            connection.exec_driver_sql(statement)
+
+    def drop_triggers(self, connection: Connection, triggers: Sequence[Trigger]) -> None:
+        for statement in chain.from_iterable(map(drop_sql, triggers)):
+            connection.exec_driver_sql(statement)
+
+    def insert_rows(
+        self,
+        connection: Connection,
+        table: StoredTable,
+        rows: Sequence[tuple[Any, ...]],
+        *,
+        ignore_existing: bool = False,
+    ) -> int:
+        return _run_arrays(connection, _insert_rows(table, ignore_existing=ignore_existing), rows)
+
+    def upsert_rows(
+        self, connection: Connection, table: StoredTable, rows: Sequence[tuple[Any, ...]]
+    ) -> int:
+        return _run_arrays(connection, _upsert_rows(table), rows)
+
+    def delete_rows(
+        self,
+        connection: Connection,
+        table: StoredTable,
+        rows: Sequence[tuple[Any, ...]],
+        columns: Sequence[str] = (),
+    ) -> int:
+        return _run_arrays(connection, _delete_rows(table, tuple(columns or table.key)), rows)
 
     def upsert_entities(
         self,
@@ -273,6 +330,28 @@ class Postgres:
         if not rows:
             return 0
         return connection.exec_driver_sql(statement.replace("?", "%s"), list(rows)).rowcount
+
+
+@lru_cache(maxsize=256)
+def _insert_rows(table: StoredTable, *, ignore_existing: bool) -> str:
+    then = f" {IGNORE_EXISTING}" if ignore_existing else ""
+    return f"{insert_sql(table)}SELECT * FROM {_given(table, table.columns)}{then}"  # noqa: S608 — names are quoted
+
+
+@lru_cache(maxsize=256)
+def _upsert_rows(table: StoredTable) -> str:
+    return _insert_rows(table, ignore_existing=False) + upsert_sql(table)
+
+
+@lru_cache(maxsize=256)
+def _delete_rows(table: StoredTable, columns: tuple[str, ...]) -> str:
+    same = " AND ".join(f"stored.{quoted(name)} = given.{quoted(name)}" for name in columns)
+    given = _given(table, columns)
+    return f"DELETE FROM {quoted(table.name)} AS stored USING {given} WHERE {same}"  # noqa: S608 — names are quoted
+
+
+def _given(table: StoredTable, columns: Iterable[str]) -> str:
+    return _arrays({quoted(name): _TYPES[table.columns[name]] for name in columns})
 
 
 def _cursor(connection: Connection) -> psycopg.Cursor[Any]:
