@@ -5,6 +5,7 @@ a dependency all the same. A circle is looked for twice: among the imports that 
 is loaded, where the packages that a module lies in are loaded before it, and among all imports.
 """
 
+import ast
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 
@@ -21,6 +22,8 @@ PURE = frozenset({
     "types", "typing", "unicodedata", "warnings", "weakref",
 })
 # fmt: on
+KINDS_OF_DATABASE = {"sqlite", "postgresql"}
+ASKS_FOR_THE_KIND = {"paramstyle", "get_backend_name", "get_dialect", "drivername"}
 HELPERS = {"instep_http", "instep_soap"}  # of the adapters, each below the next
 
 
@@ -88,6 +91,31 @@ def rooms_form_no_circle(tree: Tree) -> list[str]:
         if _two(found.importer) != _two(found.target)
     ]
     return _circle(graph(between))
+
+
+def only_the_engine_knows_the_database(sources: Mapping[str, str | bytes]) -> list[str]:
+    """Elsewhere nothing asks which kind of database it has: it calls a method of `Dialect`."""
+    return [
+        f"{path}:{node.lineno} asks which database it is"
+        for path, text in sources.items()
+        for node in ast.walk(ast.parse(text, path))
+        if isinstance(node, ast.expr | ast.MatchValue) and _asks_for_the_kind(node)
+    ]
+
+
+def _asks_for_the_kind(node: ast.expr | ast.MatchValue) -> bool:
+    if isinstance(node, ast.Attribute):
+        of = node.value
+        owner = of.attr if isinstance(of, ast.Attribute) else getattr(of, "id", "")
+        return node.attr in ASKS_FOR_THE_KIND or (
+            node.attr in {"name", "driver"} and owner.endswith("dialect")
+        )
+    if isinstance(node, ast.Compare | ast.MatchValue | ast.Subscript):
+        return any(
+            isinstance(one, ast.Constant) and one.value in KINDS_OF_DATABASE
+            for one in ast.walk(node)
+        )
+    return False
 
 
 def _circle(edges: Mapping[str, set[str]]) -> list[str]:

@@ -16,6 +16,7 @@ from tests.layout_kit import (
     entries,
     every_room_has_a_floor,
     modules_form_no_circle,
+    only_the_engine_knows_the_database,
     packages_import_the_core_only,
     rooms_form_no_circle,
     rooms_import_downwards,
@@ -187,6 +188,49 @@ def test_a_circle_of_rooms_is_found() -> None:
     tree = parse(rooms | files)
     assert modules_form_no_circle(tree) == []
     assert rooms_form_no_circle(tree) == ["p.a <- p.b <- p.a"]
+
+
+MAY_KNOW_THE_DATABASE = (
+    "store/instep_sql/engine/",
+    # A revision makes the tables of one database.
+    "store/instep_sql/migrations/",
+    # Reads the URL, before there is a dialect.
+    "store/instep_sql/options.py",
+)
+
+
+def test_only_the_engine_knows_the_database() -> None:
+    shipped = {
+        str(path.relative_to(REPOSITORY)): path.read_bytes()
+        for package in PACKAGES.values()
+        for path in package.rglob("*.py")
+    }
+    others = {
+        path: text for path, text in shipped.items() if not path.startswith(MAY_KNOW_THE_DATABASE)
+    }
+    assert only_the_engine_knows_the_database(others) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'if connection.dialect.name == "sqlite":\n    pass',
+        "kind = self._engine.dialect.name",
+        "def f(dialect):\n    return dialect.name",
+        'found = kind in {"sqlite", "postgresql"}',
+        'words = {"sqlite": 1, "postgresql": 2}[kind]',
+        'match kind:\n    case "sqlite":\n        pass',
+        "mark = connection.dialect.paramstyle",
+        "kind = make_url(url).get_backend_name()",
+    ],
+)
+def test_a_branch_by_the_database_is_found(code: str) -> None:
+    assert only_the_engine_knows_the_database({"x.py": f"import a\n{code}"})
+
+
+def test_a_word_for_the_reader_is_no_branch() -> None:
+    code = 'hint = "sqlite:///network.db"\nname = self._dialect.where\nkinds = ["sqlite"]'
+    assert not only_the_engine_knows_the_database({"x.py": code})
 
 
 def test_the_core_shows_at_most_twelve_names() -> None:
