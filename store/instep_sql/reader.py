@@ -328,7 +328,7 @@ class SqlReader(MessageReading, ReferenceReading, AlarmReading, MeasurementReadi
         def work(connection: Connection) -> int:
             row = streams.find(connection, consumer, stream)
             if row is not None:
-                sweep_approvals.approve(connection, row.no, attempt)
+                sweep_approvals.approve(connection, self._dialect, row.no, attempt)
             return 0
 
         await self._write(work)

@@ -17,6 +17,7 @@ __all__ = [
     "StoredTable",
     "excluded",
     "insert_sql",
+    "names",
     "quoted",
     "row_values",
     "upsert_sql",
@@ -50,7 +51,7 @@ def excluded(*columns: str) -> dict[str, str]:
 
 def insert_sql(table: StoredTable) -> str:
     """What stands before the rows of an INSERT."""
-    return f"INSERT INTO {quoted(table.name)} ({_names(table.columns)}) "
+    return f"INSERT INTO {quoted(table.name)} ({names(table.columns)}) "
 
 
 def upsert_sql(table: StoredTable) -> str:
@@ -61,10 +62,10 @@ def upsert_sql(table: StoredTable) -> str:
     assigned = ", ".join(f"{quoted(name)} = {value}" for name, value in changed.items())
     action = f"UPDATE SET {assigned}" if assigned else "NOTHING"
     condition = f" WHERE {table.updated_if}" if table.updated_if else ""
-    return f" ON CONFLICT ({_names(table.key)}) DO {action}{condition}"
+    return f" ON CONFLICT ({names(table.key)}) DO {action}{condition}"
 
 
-def _names(columns: Iterable[str]) -> str:
+def names(columns: Iterable[str]) -> str:
     """A list of columns."""
     return ", ".join(map(quoted, columns))
 

@@ -23,6 +23,7 @@ from instep.alignment.change_only import (
 from instep.model.position import Position
 from instep.model.records import Record, RecordType, Unreadable
 from instep_sql.engine.dialect import Dialect, json_array
+from instep_sql.engine.many_rows import StoredTable, names
 from instep_sql.engine.value_check import to_unreadable
 from instep_sql.entities.lookup import StoredRecord, find_headers, find_records
 
@@ -37,14 +38,22 @@ __all__ = [
     "sweep",
 ]
 
-_COLUMNS: Final = (
-    'part_key, entity_key, token, partition, "offset", appended_at_us, lineage, attempt, body'
+_PARTS: Final = StoredTable(
+    "instep_part",
+    {
+        "stream_no": int,
+        "part_key": str,
+        "entity_key": str,
+        "token": str,
+        "partition": str,
+        "offset": int,
+        "appended_at_us": int,
+        "lineage": int,
+        "attempt": int,
+        "body": bytes,
+    },
+    key=("stream_no", "part_key"),
 )
-_OTHERS: Final = ", ".join(f"{c} = excluded.{c}" for c in _COLUMNS.split(", ")[1:])
-_ADD: Final = f"""
-    INSERT INTO instep_part (stream_no, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (stream_no, part_key) DO UPDATE SET {_OTHERS}
-"""  # noqa: S608 — constants only
 _RENAME: Final = text("""
     UPDATE instep_part SET entity_key = :new,
            part_key = CASE WHEN part_key = :old THEN :new ELSE part_key END
@@ -150,7 +159,7 @@ def load(
     stored body is the base.
     """
     query = text(
-        f"SELECT {_COLUMNS} FROM instep_part "  # noqa: S608 — constants only
+        f"SELECT {names(_PARTS.columns)} FROM instep_part "  # noqa: S608 — constants only
         f"WHERE stream_no = :no AND entity_key IN {dialect.members('keys')} ORDER BY id"
     )
     parts: dict[str, list[EntityPart]] = {key: [] for key in keys}
@@ -195,7 +204,8 @@ def save(
     ]
     # The key of a part that has ended in one entity may state another one now.
     rows.sort(key=lambda row: bool(row[-1]))
-    dialect.execute_many(connection, _ADD, rows)
+    latest = {row[1]: row for row in rows}
+    dialect.upsert_rows(connection, _PARTS, list(latest.values()))
 
 
 def move_parts(

@@ -87,11 +87,11 @@ def commit(
     if batch.unreadable:
         quarantine.keep(
             connection,
+            dialect,
             stream.no,
             batch.unreadable,
             options=options,
             now_us=now_us,
-            where=dialect.where,
         )
     if batch.deviations:
         count_deviations(connection, "instep_stream", stream.no, batch.deviations)
@@ -136,11 +136,11 @@ def write_records(
         if composed.unresolved:
             quarantine.keep(
                 connection,
+                dialect,
                 stream.no,
                 composed.unresolved,
                 options=options,
                 now_us=now_us,
-                where=dialect.where,
             )
     if options.journal is not Journal.OFF:
         journal.append_changes(

@@ -10,17 +10,26 @@ from sqlalchemy import Connection, text
 
 from instep.errors import StoreUnavailableError
 from instep.model.records import Unreadable
+from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.many_rows import StoredTable
 from instep_sql.engine.value_check import without_nul
 from instep_sql.options import SqlOptions
 
 __all__ = ["drop", "keep", "make_room_for_message", "mark_replayed"]
 
 _DIGEST_BYTES: Final = 16
-_KEEP: Final = text("""
-    INSERT INTO instep_quarantine (stream_no, reason, token, received_at_us, digest, raw)
-    VALUES (:no, :reason, :token, :now_us, :digest, :raw)
-    ON CONFLICT (stream_no, digest) DO NOTHING
-""")
+_QUARANTINE: Final = StoredTable(
+    "instep_quarantine",
+    {
+        "stream_no": int,
+        "reason": str,
+        "token": str,
+        "received_at_us": int,
+        "digest": bytes,
+        "raw": bytes,
+    },
+    key=("stream_no", "digest"),
+)
 _SIZE: Final = """
     SELECT count(*) AS records, coalesce(sum(length(raw)), 0) AS bytes
     FROM instep_quarantine WHERE {owned}
@@ -47,32 +56,30 @@ _REPLAYED: Final = text("UPDATE instep_quarantine SET replayed_at_us = :now_us W
 
 def keep(
     connection: Connection,
+    dialect: Dialect,
     no: int,
     unreadable: Sequence[Unreadable],
     *,
     options: SqlOptions,
     now_us: int,
-    where: str,
 ) -> None:
     """Add records to the quarantine; the same record received again is kept once.
 
     Over a limit, replayed entries are removed, oldest first. No other entry is removed: a full
     quarantine raises `StoreUnavailableError`, and the batch is not committed.
     """
-    connection.execute(
-        _KEEP,
-        [
-            {
-                "no": no,
-                "reason": without_nul(one.reason),
-                "token": None if one.token is None else without_nul(one.token),
-                "now_us": now_us,
-                "digest": _digest(one),
-                "raw": one.raw,
-            }
-            for one in unreadable
-        ],
-    )
+    rows = [
+        (
+            no,
+            without_nul(one.reason),
+            None if one.token is None else without_nul(one.token),
+            now_us,
+            _digest(one),
+            one.raw,
+        )
+        for one in unreadable
+    ]
+    dialect.insert_rows(connection, _QUARANTINE, rows, ignore_existing=True)
     of_stream = options.quarantine_max_records, options.quarantine_max_bytes
     in_all = options.quarantine_total_records, options.quarantine_total_bytes
     for owner, owned, key, (limit_records, limit_bytes) in (
@@ -83,7 +90,7 @@ def keep(
             raise StoreUnavailableError(
                 f"the quarantine of the {owner} is full ({limit_records:,} records or"
                 f" {limit_bytes:,} bytes)",
-                where=where,
+                where=dialect.where,
                 hint="look at it with `instep quarantine list`, replay what can be read and drop"
                 f" the rest, or raise {key}_records or {key}_bytes",
                 limit_records=limit_records,

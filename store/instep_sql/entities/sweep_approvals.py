@@ -9,6 +9,9 @@ from typing import Final
 
 from sqlalchemy import Column, Connection, Integer, MetaData, Table, inspect, text
 
+from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.many_rows import StoredTable
+
 __all__ = ["approve", "is_approved"]
 
 _TABLE: Final = Table(
@@ -17,19 +20,16 @@ _TABLE: Final = Table(
     Column("stream_no", Integer, primary_key=True, autoincrement=False),
     Column("attempt", Integer, nullable=False),
 )
-_RELEASE: Final = text("""
-    INSERT INTO instep_release (stream_no, attempt) VALUES (:no, :attempt)
-    ON CONFLICT (stream_no) DO UPDATE SET attempt = excluded.attempt
-""")
+_APPROVALS: Final = StoredTable(_TABLE.name, {"stream_no": int, "attempt": int}, key=("stream_no",))
 _IS_RELEASED: Final = text("""
     SELECT count(*) FROM instep_release WHERE stream_no = :no AND attempt = :attempt
 """)
 
 
-def approve(connection: Connection, no: int, attempt: int) -> None:
+def approve(connection: Connection, dialect: Dialect, no: int, attempt: int) -> None:
     """Approve the sweep of this attempt, and of no other."""
     _TABLE.create(connection, checkfirst=True)
-    connection.execute(_RELEASE, {"no": no, "attempt": attempt})
+    dialect.upsert_rows(connection, _APPROVALS, [(no, attempt)])
 
 
 def is_approved(connection: Connection, no: int, attempt: int) -> bool:

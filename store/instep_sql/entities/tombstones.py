@@ -13,17 +13,26 @@ import msgspec
 from sqlalchemy import Connection, text
 
 from instep_sql.engine.dialect import Dialect, json_array
+from instep_sql.engine.many_rows import StoredTable, excluded
 
 __all__ = ["Tombstone", "add", "find", "purge"]
 
-_ADD: Final = """
-    INSERT INTO instep_ended (stream_no, key, uuid, lineage, attempt, appended_at_us)
-    VALUES (?, ?, ?, ?, ?, ?)
-    ON CONFLICT (stream_no, key) DO UPDATE SET
-      uuid = CASE WHEN excluded.uuid = '' THEN instep_ended.uuid ELSE excluded.uuid END,
-      lineage = excluded.lineage, attempt = excluded.attempt,
-      appended_at_us = excluded.appended_at_us
-"""
+_ENDED: Final = StoredTable(
+    "instep_ended",
+    {
+        "stream_no": int,
+        "key": str,
+        "uuid": str,
+        "lineage": int,
+        "attempt": int,
+        "appended_at_us": int,
+    },
+    key=("stream_no", "key"),
+    updated={
+        "uuid": "CASE WHEN excluded.uuid = '' THEN instep_ended.uuid ELSE excluded.uuid END",
+        **excluded("lineage", "attempt", "appended_at_us"),
+    },
+)
 _KEPT_RECORDS: Final = 100_000
 _BOUND: Final = text(
     "DELETE FROM instep_ended WHERE id <= (SELECT max(id) FROM instep_ended) - :keep"
@@ -56,10 +65,10 @@ def find(
 
 
 def add(connection: Connection, dialect: Dialect, no: int, entries: Iterable[Tombstone]) -> None:
-    """Store these; over the bound, the oldest are removed."""
+    """Store these, of which no key has two; over the bound, the oldest are removed."""
     rows = [(no, *msgspec.structs.astuple(entry)) for entry in entries]
     if rows:
-        dialect.execute_many(connection, _ADD, rows)
+        dialect.upsert_rows(connection, _ENDED, rows)
         connection.execute(_BOUND, {"keep": _KEPT_RECORDS})
 
 

@@ -8,11 +8,13 @@ from sqlalchemy import Connection, text
 
 from instep.ports.message_store import MessageGroup, OperatorAction, OperatorRequest
 from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.many_rows import StoredTable
 from instep_sql.engine.value_check import storable_text
 
 __all__ = ["add", "forget", "load"]
 
 _AT_ONCE: Final = 100
+_REQUESTS: Final = StoredTable("instep_sequence_request", {"id": int}, key=("id",))
 _ADD: Final = text("""
     INSERT INTO instep_sequence_request (sequence_no, action, number)
     SELECT q.id, :action, :number
@@ -45,5 +47,4 @@ def load(connection: Connection, no: int) -> list[OperatorRequest]:
 
 def forget(connection: Connection, dialect: Dialect, group: MessageGroup) -> None:
     """Remove the requests that a group has carried out or refused."""
-    statement = "DELETE FROM instep_sequence_request WHERE id = ?"
-    dialect.execute_many(connection, statement, [(id,) for id in group.done])
+    dialect.delete_rows(connection, _REQUESTS, [(id,) for id in group.done])
