@@ -20,6 +20,7 @@ __all__ = [
     "names",
     "quoted",
     "row_values",
+    "typed",
     "upsert_sql",
 ]
 
@@ -47,6 +48,11 @@ class StoredTable(msgspec.Struct, frozen=True, eq=False):
 def excluded(*columns: str) -> dict[str, str]:
     """Set these columns to their new values, in `StoredTable.updated`."""
     return {name: f"excluded.{quoted(name)}" for name in columns}
+
+
+def typed(kind: type, *columns: str) -> dict[str, type]:
+    """Columns with values of one type, as a part of `StoredTable.columns`."""
+    return dict.fromkeys(columns, kind)
 
 
 def insert_sql(table: StoredTable) -> str:

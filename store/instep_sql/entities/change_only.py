@@ -23,7 +23,7 @@ from instep.alignment.change_only import (
 from instep.model.position import Position
 from instep.model.records import Record, RecordType, Unreadable
 from instep_sql.engine.dialect import Dialect, json_array
-from instep_sql.engine.many_rows import StoredTable, names
+from instep_sql.engine.many_rows import StoredTable, names, typed
 from instep_sql.engine.value_check import to_unreadable
 from instep_sql.entities.lookup import StoredRecord, find_headers, find_records
 
@@ -41,16 +41,10 @@ __all__ = [
 _PARTS: Final = StoredTable(
     "instep_part",
     {
-        "stream_no": int,
-        "part_key": str,
-        "entity_key": str,
-        "token": str,
-        "partition": str,
-        "offset": int,
-        "appended_at_us": int,
-        "lineage": int,
-        "attempt": int,
-        "body": bytes,
+        **typed(int, "stream_no"),
+        **typed(str, "part_key", "entity_key", "token", "partition"),
+        **typed(int, "offset", "appended_at_us", "lineage", "attempt"),
+        **typed(bytes, "body"),
     },
     key=("stream_no", "part_key"),
 )

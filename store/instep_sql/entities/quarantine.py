@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 from instep.errors import StoreUnavailableError
 from instep.model.records import Unreadable
 from instep_sql.engine.dialect import Dialect
-from instep_sql.engine.many_rows import StoredTable
+from instep_sql.engine.many_rows import StoredTable, typed
 from instep_sql.engine.value_check import without_nul
 from instep_sql.options import SqlOptions
 
@@ -21,12 +21,10 @@ _DIGEST_BYTES: Final = 16
 _QUARANTINE: Final = StoredTable(
     "instep_quarantine",
     {
-        "stream_no": int,
-        "reason": str,
-        "token": str,
-        "received_at_us": int,
-        "digest": bytes,
-        "raw": bytes,
+        **typed(int, "stream_no"),
+        **typed(str, "reason", "token"),
+        **typed(int, "received_at_us"),
+        **typed(bytes, "digest", "raw"),
     },
     key=("stream_no", "digest"),
 )

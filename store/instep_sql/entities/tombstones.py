@@ -13,19 +13,16 @@ import msgspec
 from sqlalchemy import Connection, text
 
 from instep_sql.engine.dialect import Dialect, json_array
-from instep_sql.engine.many_rows import StoredTable, excluded
+from instep_sql.engine.many_rows import StoredTable, excluded, typed
 
 __all__ = ["Tombstone", "add", "find", "purge"]
 
 _ENDED: Final = StoredTable(
     "instep_ended",
     {
-        "stream_no": int,
-        "key": str,
-        "uuid": str,
-        "lineage": int,
-        "attempt": int,
-        "appended_at_us": int,
+        **typed(int, "stream_no"),
+        **typed(str, "key", "uuid"),
+        **typed(int, "lineage", "attempt", "appended_at_us"),
     },
     key=("stream_no", "key"),
     updated={

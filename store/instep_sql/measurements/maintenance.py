@@ -12,7 +12,7 @@ from instep.model.position import Position
 from instep.model.records import Record
 from instep_sql.engine.definitions import MEASUREMENTS, define, is_kept
 from instep_sql.engine.dialect import Dialect
-from instep_sql.engine.many_rows import StoredTable
+from instep_sql.engine.many_rows import StoredTable, typed
 from instep_sql.measurements.periods import MEASURING, Period, periods_of
 from instep_sql.options import SqlOptions
 from instep_sql.stored_entities import rows_of_classes, stored_record
@@ -29,17 +29,12 @@ _MOST_PERIODS: Final = 100
 _PERIODS: Final = StoredTable(
     "instep_measurement",
     {
-        "stream_no": int,
-        "series": str,
-        "length_us": int,
-        "end_us": int,
-        "key": str,
-        "class": str,
-        "complete": int,
-        "suspect": int,
-        "lineage": int,
-        "appended_at_us": int,
-        "body": bytes,
+        **typed(int, "stream_no"),
+        **typed(str, "series"),
+        **typed(int, "length_us", "end_us"),
+        **typed(str, "key", "class"),
+        **typed(int, "complete", "suspect", "lineage", "appended_at_us"),
+        **typed(bytes, "body"),
     },
     key=("stream_no", "series", "length_us", "end_us"),
     updated_if="""

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, text
 from instep.model.messages import Attachment, Message
 from instep.ports.message_store import MessageGroup
 from instep_sql.engine.dialect import Dialect
-from instep_sql.engine.many_rows import StoredTable, insert_sql, row_values
+from instep_sql.engine.many_rows import StoredTable, insert_sql, row_values, typed
 from instep_sql.engine.value_check import storable_text
 
 __all__ = [
@@ -48,34 +48,22 @@ _decode_attachments: Final = msgspec.json.Decoder(tuple[Attachment, ...]).decode
 _INBOX: Final = StoredTable(
     "instep_inbox",
     {
-        "sequence_no": int,
-        "epoch": int,
-        "number": int,
-        "stage": int,
-        "message_id": str,
-        "sender": str,
-        "attributes": str,
-        "digest": bytes,
-        "expires_at_us": int,
-        "received_at_us": int,
-        "kept_at_us": int,
-        "body": bytes,
-        "attachments": str,
+        **typed(int, "sequence_no", "epoch", "number", "stage"),
+        **typed(str, "message_id", "sender", "attributes"),
+        **typed(bytes, "digest"),
+        **typed(int, "expires_at_us", "received_at_us", "kept_at_us"),
+        **typed(bytes, "body"),
+        **typed(str, "attachments"),
     },
 )
 _MESSAGES: Final = StoredTable(
     "instep_message",
     {
-        "sequence_no": int,
-        "number": int,
-        "message_id": str,
-        "sender": str,
-        "attributes": str,
-        "received_at_us": int,
-        "delivered_at_us": int,
-        "body": bytes,
-        "digest": bytes,
-        "attachments": str,
+        **typed(int, "sequence_no", "number"),
+        **typed(str, "message_id", "sender", "attributes"),
+        **typed(int, "received_at_us", "delivered_at_us"),
+        **typed(bytes, "body", "digest"),
+        **typed(str, "attachments"),
     },
 )
 _SEEN: Final = StoredTable(

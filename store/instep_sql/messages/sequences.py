@@ -18,7 +18,7 @@ from instep.ports.message_store import (
 )
 from instep.sequencing.state import BufferedMessage, SequencerState, decode_state
 from instep_sql.engine.dialect import Dialect, json_array
-from instep_sql.engine.many_rows import StoredTable, excluded
+from instep_sql.engine.many_rows import StoredTable, excluded, typed
 from instep_sql.engine.value_check import storable_text
 
 __all__ = ["due", "load", "reclaim", "row_ids_of", "scopes", "usage", "write"]
@@ -26,18 +26,13 @@ __all__ = ["due", "load", "reclaim", "row_ids_of", "scopes", "usage", "write"]
 _SEQUENCES: Final = StoredTable(
     "instep_sequence",
     {
-        "receiver_no": int,
-        "scope": str,
-        "state": str,
-        "due_us": int,
-        "deliver_at_us": int,
-        "attempts": int,
-        "blocked": int,
-        "error": str,
-        "updated_at_us": int,
-        "peer": str,
-        "held_messages": int,
-        "held_bytes": int,
+        **typed(int, "receiver_no"),
+        **typed(str, "scope", "state"),
+        **typed(int, "due_us", "deliver_at_us", "attempts", "blocked"),
+        **typed(str, "error"),
+        **typed(int, "updated_at_us"),
+        **typed(str, "peer"),
+        **typed(int, "held_messages", "held_bytes"),
     },
     key=("receiver_no", "scope"),
     # Deliveries own their columns: a commit only records that there is something to deliver.
