@@ -15,7 +15,7 @@ InstepError
 ├── SinkError                 the store or the way to it
 │   ├── StoreUnavailableError locked, connection lost, disk full (retriable)
 │   ├── NoStoreError          there is no store where one was to be read
-│   ├── StoreVersionError     written by a newer instep
+│   ├── StoreVersionError     written by a newer instep, or before 0.1.0
 │   ├── FencedError           another process commits for this consumer
 │   │   └── LeaseLostError    another process holds the lease: stand by
 │   ├── JournalOffError       changes were asked for, the journal is not kept
@@ -226,7 +226,7 @@ class NoStoreError(SinkError):
 
 
 class StoreVersionError(SinkError):
-    """The store was written by a newer instep."""
+    """The store was written by a newer instep, or before 0.1.0."""
 
     code = "store-version"
 

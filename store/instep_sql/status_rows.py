@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 VERSION_TABLE: Final = "instep_schema"
-HEAD: Final = "0019"
+HEAD: Final = "0100"
 """The newest revision in `migrations/versions` (a test holds them equal)."""
 STORED_VERSION: Final = f"SELECT version_num FROM {VERSION_TABLE}"  # noqa: S608 — a constant
 STREAMS: Final = """

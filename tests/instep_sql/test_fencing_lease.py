@@ -201,7 +201,7 @@ async def test_a_holder_that_stopped_in_its_transaction_is_ended(
     async with contender(postgres_database, "b") as b:
         with closing(psycopg.connect(postgres_database)) as a:
             a.execute(
-                "INSERT INTO instep_lease VALUES ('east', 5, 1, 'a', 1.0, 0, -1)",
+                "INSERT INTO instep_lease VALUES ('east', 5, '', 1, 'a', 1.0, 0, -1)",
             )
             a.commit()
             seen = await lease(b).read()

@@ -1,4 +1,6 @@
-"""Migrates a store to the schema of this version, and refuses a store of a newer version."""
+"""Migrates a store to the schema of this version. Refuses a store of a newer version, and one that
+was made before 0.1.0.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,9 @@ from instep_sql.status_rows import HEAD, STORED_VERSION, VERSION_TABLE
 __all__ = ["HEAD", "VERSION_TABLE", "check_version", "migrate", "stored_version"]
 
 _log = logging.getLogger("instep.sql")
+_SCRIPTS: Final = "instep_sql:migrations"
+_FIRST: Final = "0100"
+"""The revision of 0.1.0. Those before it are not migrated."""
 _NAMED_TABLES: Final = 3
 
 _MIGRATING: Final = threading.Lock()
@@ -37,7 +42,7 @@ def migrate(connection: Connection, dialect: Dialect) -> None:
     version = stored_version(connection)
     if version == HEAD:
         return
-    _refuse_newer(version, dialect.where)
+    _refuse_unknown(connection, version, dialect.where)
     if version is None:
         _tell_of_others(connection, dialect.where)
     with _MIGRATING:
@@ -47,7 +52,7 @@ def migrate(connection: Connection, dialect: Dialect) -> None:
         from alembic.config import Config  # noqa: PLC0415
 
         config = Config()
-        config.set_main_option("script_location", "instep_sql:migrations")
+        config.set_main_option("script_location", _SCRIPTS)
         config.attributes["connection"] = connection
         command.upgrade(config, HEAD)
 
@@ -60,7 +65,7 @@ def check_version(connection: Connection, dialect: Dialect) -> None:
     if version == HEAD:
         return
     where = dialect.where
-    _refuse_newer(version, where)
+    _refuse_unknown(connection, version, where)
     if version is None:
         hint = dialect.no_store_hint(connection)
         raise NoStoreError("the database holds no store of instep", where=where, hint=hint)
@@ -86,7 +91,16 @@ def _tell_of_others(connection: Connection, where: str) -> None:
         )
 
 
-def _refuse_newer(version: str | None, where: str) -> None:
+def _refuse_unknown(connection: Connection, version: str | None, where: str) -> None:
+    unnamed = version is None and inspect(connection).has_table("instep_stream")
+    if unnamed or (version is not None and version < _FIRST):
+        raise StoreVersionError(
+            "the store was made before 0.1.0, and nothing is migrated from there",
+            where=where,
+            hint="make it anew: name another database, or an empty one",
+            found=version,
+            known=HEAD,
+        )
     if version is not None and version > HEAD:
         raise StoreVersionError(
             f"the store has schema version {version}, this instep knows versions up to {HEAD}",

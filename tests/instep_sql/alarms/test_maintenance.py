@@ -23,7 +23,6 @@ from tests.instep_sql.alarms.alarms_kit import (
     header_end,
     statement,
 )
-from tests.instep_sql.engine.old_stores_kit import make
 from tests.instep_sql.store_kit import baseline_row, columns_of, create_update, stream_info
 
 pytestmark = pytest.mark.asyncio
@@ -354,13 +353,6 @@ async def test_what_a_process_without_them_has_ended_ends_with_the_next_sweep(
         assert len(await episodes(at, standing=True)) == 1
         await sweep(at, began_s=100)
         assert await episodes(at, standing=True) == []
-
-
-async def test_a_store_of_an_older_version_gets_the_tables(database: str) -> None:
-    make(database, "0012")
-    async with alarms_stage(database) as at:
-        await at.commit(statement(10))
-        assert len(await episodes(at, key="d1")) == 1
 
 
 async def test_the_views(database: str) -> None:

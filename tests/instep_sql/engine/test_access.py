@@ -14,7 +14,6 @@ from instep.errors import ConfigurationError
 from instep_sql import SqlOptions, SqlStore
 from instep_sql.engine.access import CLASS_INDEX, PUBLIC_VIEWS
 from instep_sql.engine.registry import dialect_of
-from tests.instep_sql.engine.old_stores_kit import make
 from tests.instep_sql.store_kit import create_update, end_record, stage
 from tests.postgres_kit import Server
 
@@ -135,17 +134,6 @@ async def test_bodies_are_read_in_a_query_that_could_be_parallel(postgres_databa
             connection.execute(f"SET {setting} = 0")
         [count] = connection.execute("SELECT count(body) FROM instep_entities").fetchone() or ()
     assert count == 49
-
-
-@pytest.mark.asyncio
-async def test_views_of_users_survive_the_new_types(postgres_database: str) -> None:
-    make(postgres_database, "0013")
-    with psycopg.connect(postgres_database, autocommit=True) as connection:
-        connection.execute("CREATE VIEW mine AS SELECT key, body::jsonb AS b FROM instep_entities")
-        await opened(postgres_database)
-        connection.execute("SELECT key, b FROM mine")
-        connection.execute("SELECT body ->> 'a' FROM instep_entities WHERE proven")
-        connection.execute("SELECT body::jsonb FROM instep_entities_text")
 
 
 @pytest.mark.asyncio

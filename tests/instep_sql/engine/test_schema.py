@@ -1,67 +1,107 @@
-"""Migrations: a store made by an older version opens, one of a newer version is refused."""
+"""Migrations: an older store is upgraded. A newer one, and one from before 0.1.0, are refused."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
-from instep.alignment.stream_identity import match_streams
-from instep.errors import StoreVersionError
+from instep.errors import SinkError, StoreVersionError
 from instep_sql import SqlStore
 from instep_sql.engine import schema
+from instep_sql.engine.registry import dialect_of
+from instep_sql.options import SqlOptions
 from instep_sql.plugin import sink
-from tests.instep.model.test_streams import OLD
-from tests.instep_sql.engine.old_stores_kit import STREAM_1, make
-from tests.instep_sql.store_kit import CHANGE_ONLY, create_update, stage, stream_info
+from tests.instep_sql.engine.revisions_kit import HEAD, NEXT, write_revision
+from tests.instep_sql.store_kit import create_update, stage, stream_info
 
 pytestmark = pytest.mark.asyncio
 
+VERSION = f"SELECT version_num FROM {schema.VERSION_TABLE}"
 
-def scripts() -> ScriptDirectory:
-    config = Config()
-    config.set_main_option("script_location", "instep_sql:migrations")
-    return ScriptDirectory.from_config(config)
+
+def execute(url: str, *statements: str) -> Sequence[tuple[object, ...]]:
+    """Run the statements in one transaction. Returns the rows of the last."""
+    engine = dialect_of(SqlOptions(url=url)).writer()
+    with engine.begin() as connection:
+        for statement in statements:
+            done = connection.exec_driver_sql(statement)
+        rows = [tuple(row) for row in done] if done.returns_rows else []
+    engine.dispose()
+    return rows
+
+
+def become_next(monkeypatch: pytest.MonkeyPatch, scripts: Path) -> None:
+    monkeypatch.setattr(schema, "_SCRIPTS", str(scripts))
+    monkeypatch.setattr(schema, "HEAD", NEXT)
 
 
 async def test_the_newest_revision_is_the_one_named() -> None:
-    assert scripts().get_heads() == [schema.HEAD]
-    revisions = [script.revision for script in scripts().walk_revisions()]
+    config = Config()
+    config.set_main_option("script_location", "instep_sql:migrations")
+    scripts = ScriptDirectory.from_config(config)
+    assert scripts.get_heads() == [schema.HEAD]
+    revisions = [script.revision for script in scripts.walk_revisions()]
     assert revisions == sorted(revisions, reverse=True)
 
 
-@pytest.mark.parametrize("revision", ["0001", "0002", "0003", "0004", "0005"])
-async def test_a_store_of_an_older_version_opens_with_its_content(
-    database: str, revision: str
+async def test_a_store_of_an_older_version_is_upgraded_once_with_its_content(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make(database, revision, STREAM_1)
-    async with stage(database, CHANGE_ONLY) as at:
-        assert (at.position.token, at.position.ordinal) == ("t9", 4)
-        assert await at.bodies() == {"a": b"1"}
-        await at.commit(create_update("b", 10, whole=False))
-        assert list(await at.entities()) == ["a", "b"]
+    async with stage(database) as at:
+        await at.commit(create_update("a", 9))
+        before = at.position
+    assert execute(database, VERSION) == [(HEAD,)]
+    become_next(monkeypatch, write_revision(tmp_path))
+    # A revision that is run twice fails: its column is there.
+    stores = [SqlStore(database) for _ in range(8)]
+    await asyncio.gather(*[store.open(f"c{n}") for n, store in enumerate(stores)])
+    await asyncio.gather(*[store.close() for store in stores])
+    assert execute(database, VERSION) == [(NEXT,)]
+    assert execute(database, "SELECT stream, made_up FROM instep_stream") == [("s1", "new")]
+    async with stage(database) as at:
+        assert at.position == before
+        await at.commit(create_update("b", 10))
+        assert list(await at.bodies()) == ["a", "b"]
 
 
-async def test_a_reader_does_not_migrate(tmp_path: Path) -> None:
-    make(f"sqlite:///{tmp_path}/old.db", "0001")
-    reader = sink.reader(f"sqlite:///{tmp_path}/old.db")
-    with pytest.raises(StoreVersionError, match="has schema version 0001, this instep reads"):
+async def test_a_revision_that_fails_leaves_the_store_as_it_was(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage(database) as at:
+        await at.commit(create_update("a", 9))
+    with monkeypatch.context() as context:
+        become_next(context, write_revision(tmp_path, then="op.execute('DROP TABLE not_there')"))
+        async with SqlStore(database) as store:
+            with pytest.raises(SinkError, match="not_there"):
+                await store.open("east")
+    async with stage(database) as at:
+        assert list(await at.bodies()) == ["a"]
+    assert execute(database, VERSION) == [(HEAD,)]
+
+
+async def test_a_reader_does_not_migrate(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage(database):
+        pass
+    become_next(monkeypatch, write_revision(tmp_path))
+    reader = sink.reader(database)
+    with pytest.raises(StoreVersionError, match=f"has schema version {HEAD}, this instep reads"):
         await reader.streams()
     await reader.close()
+    assert execute(database, VERSION) == [(HEAD,)]
 
 
 async def test_a_store_of_a_newer_version_is_refused_naming_both(database: str) -> None:
     async with SqlStore(database) as store:
         await store.open("east")
-        newer = f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'"
-        await store._database.run(lambda connection: connection.exec_driver_sql(newer))
         where = store._dialect.where
+    execute(database, f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'")
     async with SqlStore(database) as store:
         with pytest.raises(StoreVersionError, match="version 9999, this instep knows") as caught:
             await store.open("east")
@@ -71,6 +111,30 @@ async def test_a_store_of_a_newer_version_is_refused_naming_both(database: str) 
     with pytest.raises(StoreVersionError):
         await reader.streams()
     await reader.close()
+
+
+@pytest.mark.parametrize("version", ["0001", "0019", None])
+async def test_a_store_from_before_0_1_0_is_refused_and_left_alone(
+    database: str, version: str | None
+) -> None:
+    execute(
+        database,
+        f"CREATE TABLE {schema.VERSION_TABLE} (version_num VARCHAR(32) NOT NULL PRIMARY KEY)",
+        *([f"INSERT INTO {schema.VERSION_TABLE} VALUES ('{version}')"] if version else ()),
+        "CREATE TABLE instep_stream (id INTEGER PRIMARY KEY, consumer TEXT, stream TEXT)",
+        "INSERT INTO instep_stream VALUES (1, 'east', 's1')",
+    )
+    refused = pytest.raises(StoreVersionError, match=r"made before 0\.1\.0.* — make it anew")
+    async with SqlStore(database) as store:
+        with refused as caught:
+            await store.open("east")
+    assert caught.value.data == {"found": version, "known": schema.HEAD}
+    reader = sink.reader(database)
+    with refused:
+        await reader.streams()
+    await reader.close()
+    assert execute(database, VERSION) == ([(version,)] if version else [])
+    assert execute(database, "SELECT * FROM instep_stream") == [(1, "east", "s1")]
 
 
 async def test_one_process_makes_a_stream_that_another_makes_too(database: str) -> None:
@@ -89,28 +153,3 @@ async def test_many_open_a_new_database_at_once(database: str) -> None:
     await asyncio.gather(*[store.position(stream_info()) for store in stores])
     assert len(await stores[0].reader.streams()) == 8
     await asyncio.gather(*[store.close() for store in stores])
-
-
-async def test_a_stream_in_the_old_spelling_is_known_and_composed(tmp_path: Path) -> None:
-    path = tmp_path / "old.db"
-    make(f"sqlite:///{path}", "0002")
-    old = OLD | {"record_strategy": "CHANGE_ONLY"}
-    with sqlite3.connect(path) as connection:
-        connection.execute(
-            "INSERT INTO instep_stream VALUES (1, 'east', 'network', '{}', NULL, 0, 'unaligned', 0,"
-            " 0, 0, ?, '{}', 'off', 0)",
-            (json.dumps(old),),
-        )
-    async with SqlStore(f"sqlite:///{path}") as store:
-        await store.open("east")
-        [known] = await store.known_streams()
-        assert known.partial_updates
-        # Another instance of the provider gives it another name.
-        offered = msgspec.structs.replace(known, id="n2", uuid="2", endpoint="https://b")
-        [found] = match_streams([known], [offered])
-        assert found.id == "network"
-        [status] = await store.reader.streams()
-        assert status.info["partial_updates"] is True
-        assert "record_strategy" not in status.info
-        row = await store._database.run(lambda one: store._row(one, "network"))
-        assert row.change_only

@@ -17,7 +17,6 @@ from instep.model.records import Record, RecordChunk, Unreadable
 from instep_sql import SqlStore
 from instep_sql.plugin import sink
 from tests.instep_sql.audit.test_marks import Audited
-from tests.instep_sql.engine.old_stores_kit import STREAM_1, make
 from tests.instep_sql.references.references_kit import (
     Network,
     end,
@@ -27,7 +26,6 @@ from tests.instep_sql.references.references_kit import (
     statement,
 )
 from tests.instep_sql.store_kit import CHANGE_ONLY, Stages, create_update, stream_info
-from tests.instep_sql.store_kit import stage as made_stage
 
 pytestmark = pytest.mark.asyncio
 
@@ -327,17 +325,6 @@ async def test_a_repair_of_an_audit_is_followed(stage: Stages) -> None:
         await marks.judge(bogus=True)
         assert await marks.repair(position) == 1
         assert [r.target async for r in at.store.reader.dangling()] == ["right"]
-
-
-@pytest.mark.parametrize("revision", ["0001", "0011"])
-async def test_a_store_of_an_older_version_gets_them_when_they_are_turned_on(
-    database: str, revision: str
-) -> None:
-    make(database, revision, STREAM_1 if revision == "0001" else ())
-    async with made_stage(database, references=True) as at:
-        body = b'{"uuid":"u","at":{"link-uuid":"x"}}'
-        await at.commit(create_update("b", 20, body))
-        assert [r.target async for r in at.store.reader.dangling()] == ["x"]
 
 
 @pytest.mark.parametrize("length", [400, 3_000, 20_000])
