@@ -19,7 +19,6 @@ __all__ = [
     "CHANGES",
     "FACTS",
     "QUARANTINE",
-    "SCHEMA_VERSION",
     "TABLES",
     "Column",
     "ControlKind",
@@ -29,9 +28,6 @@ __all__ = [
     "ddl",
     "described_schema",
 ]
-
-SCHEMA_VERSION: Final = 1
-"""Stands in the table property `instep.schema`; it grows with each change of these columns."""
 
 _MOMENT: Final = pa.timestamp("us", tz="UTC")
 _DDL: Final = {

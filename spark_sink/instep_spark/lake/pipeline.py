@@ -17,7 +17,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec.structs import replace
 
 from instep.errors import ConfigurationError, SinkError
 from instep_spark.lake.batches.micro_batch import MicroBatch, PendingRows, Segment
@@ -142,7 +141,7 @@ class Pipeline:
             self._told(step)
 
     def open(self, spark: SparkSession) -> None:
-        """Make or upgrade the tables, and read how far each has come."""
+        """Make the tables that are not there, and read how far each has come."""
         if not self._sessions and not is_connect(spark):
             self._sessions = [own_session(spark) for _ in self.targets]
             for session in self._sessions:
@@ -151,38 +150,12 @@ class Pipeline:
         if table_exists(spark, self.changes):
             self._refuse_other_changes(spark)
             self.identities.catch_up(spark, self.changes, self.entities)
-            self._refuse_twins(spark)
 
     def _open(self, spark: SparkSession, target: LakeTable) -> None:
         target.open(spark)
         if self.settings.by_driver:
             target.use_driver(spark)
         target.lay_out(spark, self.settings.layout)
-
-    def _refuse_twins(self, spark: SparkSession) -> None:
-        """Raise `SinkError` where tables of an older version have entities of one uuid as one row:
-        ends would meet the wrong ones. All others go on as they are (A13).
-        """
-        wrong: list[str] = []
-        for target in self.targets:
-            older = {
-                key: at
-                for key, at in target.progress.by_stream.items()
-                if at.by_uuid and not at.by_place and not at.by_change
-            }
-            if self.identities.twins(spark, {key: at.ordinal for key, at in older.items()}):
-                wrong.append(target.name)
-            target.progress = target.progress.moved(
-                {key: replace(at, by_place=True) for key, at in older.items()}
-            )
-        if wrong:
-            raise SinkError(
-                "one uuid is stated in several classes or places, and tables of an older version "
-                f"have one row for all of them: {', '.join(wrong)}",
-                where=self.url,
-                hint="make them again from changes: "
-                f"instep lake rebuild --tables {','.join(wrong)}",
-            )
 
     def _refuse_other_changes(self, spark: SparkSession) -> None:
         """Raise `SinkError` where `changes` has gone back (a RESTORE): other rows have, or will

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from instep.errors import SinkError
 from instep_spark.lake.pipeline import Pipeline
 from instep_spark.lake.tables.base import LakeTable
@@ -37,12 +35,7 @@ def rebuild(spark: SparkSession, place: LakePlace, names: Collection[str]) -> di
         pipeline.remake(spark, beside)
         if target is pipeline.entities:
             # Held sweeps, too, that are still to be decided.
-            beside.progress = target.progress.moved(
-                {
-                    key: replace(one, by_place=one.by_uuid)
-                    for key, one in target.progress.by_stream.items()
-                }
-            )
+            beside.progress = target.progress
         beside.settle(spark)
         _check(spark, pipeline, beside)
         made[target.name] = beside.read(spark).count()

@@ -6,19 +6,13 @@ What the rule asks of a lake, as examples; each is a stream of one lake.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from msgspec.structs import replace
 
-from instep.errors import SinkError
-from instep_spark.lake.batches.progress import TableProgress
-from instep_spark.lake.lake import Lake
-from instep_spark.lake.pipeline import Pipeline
 from instep_spark.landing.live_view import live
 from instep_spark.landing.writers.delta_rs import DeltaRsWriter
 from instep_spark.landing_schema import CHANGES
@@ -166,41 +160,3 @@ def test_a13_one_uuid_is_one_entity_for_each_class_and_place(
     wanted = LOGS[stream][1]
     for table, existing in found.items():
         assert {key for of, key in existing if of == stream} == wanted, table
-
-
-def older(lake: Path, made: Pipeline, spark: SparkSession) -> None:
-    """Make the tables those of a version that joined rows by uuid alone."""
-    shutil.rmtree(lake / "identities")
-    for target in made.targets:
-        streams = target.progress.by_stream.items()
-        target.commit_progress(
-            spark, TableProgress({key: replace(one, by_place=False) for key, one in streams})
-        )
-
-
-def test_a13_older_tables_with_one_row_for_twins_are_refused_and_made_again(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    tables = ("entities", "entity_history")
-    logs = ["one-place", "two-places-joined"]
-    rows = [s.row(log, at) for log in logs for at, s in enumerate(LOGS[log][0], 1)]
-    alone, twins = ([row for row in rows if row.stream == log] for log in logs)
-    land(tmp_path, alone)
-    made = pipeline(spark, tmp_path, tables=tables)
-    made.apply(frame(spark, tmp_path, alone))
-    older(tmp_path, made, spark)
-    made = pipeline(spark, tmp_path, tables=tables)  # goes on as it is
-    land(tmp_path, twins)
-    made.apply(frame(spark, tmp_path, twins))
-    older(tmp_path, made, spark)
-    for target in made.targets:
-        spark.sql(f"DELETE FROM {target.sql} WHERE stream = '{logs[1]}' AND id <> 'u'")
-    lake = Lake(tmp_path.as_uri(), spark, tables=tables)
-    assert lake.verify().missing == 1
-    with pytest.raises(SinkError, match="one row for all of them: entities, entity_history"):
-        pipeline(spark, tmp_path, tables=tables)
-    lake.rebuild()
-    pipeline(spark, tmp_path, tables=tables)
-    assert lake.verify().clean
-    found = {(row["stream"], row["key"]) for row in read(tmp_path, "entities")}
-    assert found == {(log, key) for log in logs for key in LOGS[log][1]}

@@ -1,14 +1,12 @@
 """The Delta sink on real tables, with both writers; read back by delta-rs."""
 
 import asyncio
-import json
 import time
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
@@ -19,8 +17,6 @@ from instep.model.position import Position
 from instep.model.records import Record, RecordType
 from instep_spark import DeltaSink
 from instep_spark.landing.arrow_rows import change_rows
-from instep_spark.landing_schema import FACTS, arrow_schema
-from tests.instep.model.test_streams import OLD
 from tests.instep_spark.sink_kit import Stage, rows, stage, url_of
 from tests.instep_sql.store_kit import (
     BASELINE,
@@ -173,31 +169,6 @@ async def test_baseline_rows_and_ends_by_an_unknown_name(tmp_path: Path) -> None
         at.attempt = 3
         await at.commit(sweep=SweepStep(3, readable=sweep.readable), by_uuid=True)
         assert (await at.sink.estimate_sweep("s1", 3)).total == 1, "of a class that no GET shows"
-
-
-@pytest.mark.asyncio
-async def test_a_stream_that_an_older_version_kept_is_known(tmp_path: Path) -> None:
-    async with stage(url_of(tmp_path)) as at:
-        body = json.dumps(OLD | {"tombstone_retention_s": None})
-        kept = pa.Table.from_pylist(
-            [
-                {
-                    "consumer": "c",
-                    "stream": "network",
-                    "fact": "STREAM",
-                    "name": "",
-                    "count": 0,
-                    "body": body,
-                    "at": 1,
-                }
-            ],
-            arrow_schema(FACTS),
-        )
-        await at.sink._run(lambda: at.sink._writer.append("stream_facts", kept))
-    async with stage(url_of(tmp_path)) as at:
-        [old] = [one for one in await at.sink.known_streams() if one.id == "network"]
-        assert old.variant == "COMPACTED WHOLE_ENTITY_ON_CHANGE"
-        assert not old.may_start_with_snapshot
 
 
 @pytest.mark.asyncio

@@ -28,7 +28,7 @@ from instep_spark.lake.batches.stats import (
     content_bytes,
     refine_stats,
 )
-from instep_spark.lake.sql.event_time import EVENT_AT, EVENT_DETAILS
+from instep_spark.lake.sql.event_time import EVENT_DETAILS
 from instep_spark.lake.sql.literals import StreamKey, rows_behind, rows_between
 from instep_spark.lake.sql.supersede import RECORD_KINDS
 from instep_spark.session import driver_memory_bytes
@@ -278,9 +278,7 @@ class MicroBatch:
         return PendingRows(rows, refine_stats(stats_by_stream, rows), held)
 
     def _with_id(self, rows: DataFrame) -> DataFrame:
-        columns = [
-            f"{EVENT_AT} AS event_at" if name == "event_at" else f"`{name}`" for name in COLUMNS
-        ]
+        columns = [f"`{name}`" for name in COLUMNS]
         columns += [f"{sql} AS {name}" for name, sql in EVENT_DETAILS.items()]
         return rows.selectExpr(*columns, f"{DEFAULT_ID} AS id")
 

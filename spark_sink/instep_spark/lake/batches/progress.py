@@ -73,18 +73,17 @@ class StreamProgress(msgspec.Struct, frozen=True):
 
     ordinal: int = 0
     """The last row of `changes` that it covers."""
-    deferred: tuple[DeferredSweep, ...] = msgspec.field(default=(), name="late")
+    deferred: tuple[DeferredSweep, ...] = ()
     by_uuid: bool = False
-    """The stream is joined with a baseline: an entity may have a key and a uuid."""
+    """The stream is joined with a baseline: an entity may have a key and a uuid, and a uuid is one
+    entity for each class and place (A13).
+    """
     by_change: bool = False
     """The stream states changes only: its rows are those of `composed`."""
     seen: tuple[int, int] | None = None
     """Ordinal and time of commit (in microseconds since 1970) of a row of `changes` that it covers:
     other rows that get its ordinal, after a RESTORE, have another time.
     """
-    by_place: bool = False
-    """Of a stream that is joined with a baseline: one uuid is one entity for each class and place
-    (A13). Tables of before version 4 were made by uuid alone."""
     swept: int = 0
     """Where the last sweep was made. What a baseline has read up to there is older than all that
     comes behind it, whatever the clocks say (A14).
@@ -104,7 +103,7 @@ class StreamProgress(msgspec.Struct, frozen=True):
 class _Entry(msgspec.Struct, frozen=True):
     consumer: str
     stream: str
-    stream_progress: StreamProgress = msgspec.field(name="stand")
+    stream_progress: StreamProgress
 
 
 class _Text(msgspec.Struct, frozen=True, tag="instep", tag_field="by"):

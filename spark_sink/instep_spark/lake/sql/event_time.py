@@ -1,6 +1,4 @@
-"""What the envelope of a row of `changes` states about its event time (TR-548 3.10), also where an
-older version landed the time as null.
-"""
+"""How sure an event time is, as the envelope of a row of `changes` states it (TR-548 3.10)."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from typing import Final
 
 from instep_spark.lake.sql.json_fields import json_path
 
-__all__ = ["EVENT_AT", "EVENT_DETAILS"]
+__all__ = ["EVENT_DETAILS"]
 
 _STAMP: Final = "event-time-stamp"
 
@@ -43,12 +41,6 @@ def _where_named(name: str, read: Callable[[str], str]) -> str:
     return f"CASE WHEN contains(envelope, '\"{name}\"') THEN {read(_stated(name))} END"
 
 
-_FLAT: Final = json_path(_STAMP, source="envelope")
-_PRIMARY: Final = f"coalesce({_stated('primary-time-stamp')}, {_FLAT})"
-EVENT_AT: Final = (
-    f"CASE WHEN event_at IS NOT NULL OR envelope IS NULL THEN event_at ELSE {_time(_PRIMARY)} END"
-)
-"""SQL: `event_at`, else the time that the envelope states."""
 EVENT_DETAILS: Final = {
     "event_start_at": _where_named("start-time-stamp", _time),
     "event_spread": _where_named("spread", _identity),

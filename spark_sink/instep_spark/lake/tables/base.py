@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.errors import SinkError, StoreVersionError
+from instep.errors import SinkError
 from instep_spark.lake.batches.micro_batch import Segment, local_relation
 from instep_spark.lake.batches.progress import (
     RECENT_COMMITS,
@@ -25,16 +25,16 @@ from instep_spark.lake.batches.progress import (
     read_commit_metadata,
 )
 from instep_spark.lake.sql.literals import StreamKey
-from instep_spark.lake.tables.constraints import add_constraints, constraint_properties
+from instep_spark.lake.tables.constraints import constraint_properties
 from instep_spark.lake.tables.delta_rs_table import DeltaRsTable
 from instep_spark.lake.tables.merge import Merge, MergeOutcome
 from instep_spark.lake.tables.schema import (
     FEED_PROPERTY,
-    LAKE_VERSION,
     VECTORS_PROPERTY,
     VERSION_PROPERTY,
     TableSchema,
 )
+from instep_spark.lake_version import LAKE_VERSION, check_version
 from instep_spark.local_disk import is_on_local_disk
 from instep_spark.place import LakePlace, Layout, folder_of
 from instep_spark.session import is_connect
@@ -128,11 +128,11 @@ class LakeTable:
         self.sql, self._where, self._clause = f"delta.`{url}`", url, ""
 
     def open(self, spark: SparkSession, *, to_replace: bool = False) -> None:
-        """Make the table if it is not there, upgrade it if it is older. `to_replace`: its rows are
-        about to be replaced, so it need not be known how far they have come.
+        """Make the table if it is not there. `to_replace`: its rows are about to be replaced, so it
+        need not be known how far they have come.
 
-        Raises `StoreVersionError` for a newer one and `SinkError` for one of another shape, or with
-        rows of which no commit tells how far they have come (L2).
+        Raises `StoreVersionError` for one of another version and `SinkError` for one with rows of
+        which no commit tells how far they have come (L2).
         """
         if not table_exists(spark, self.sql):
             parted = ", ".join(f"`{name}`" for name in self.table.partitioned_by)
@@ -155,7 +155,7 @@ class LakeTable:
                 return
         self._is_empty = False
         self._properties = self._read_properties(spark)
-        self._check_version(spark)
+        check_version(self._properties.get(VERSION_PROPERTY, ""), self._where)
         metadata = read_commit_metadata(spark, self.sql)
         if metadata is None:
             if not to_replace:
@@ -237,40 +237,6 @@ class LakeTable:
     def _read_properties(self, spark: SparkSession) -> dict[str, str]:
         rows: Any = spark.sql(f"SHOW TBLPROPERTIES {self.sql}").collect()
         return {row.key: row.value for row in rows}
-
-    def _check_version(self, spark: SparkSession) -> None:
-        stated = self._properties.get(VERSION_PROPERTY, "")
-        if not stated.isdigit():
-            raise SinkError(
-                "this table is not one of instep's",
-                where=self._where,
-                hint="name another lake, or move the table away",
-            )
-        found = int(stated)
-        if found > LAKE_VERSION:
-            raise StoreVersionError(
-                f"the table has version {found}, this instep knows versions up to {LAKE_VERSION}",
-                where=self._where,
-                hint="upgrade instep, or use another lake",
-                found=found,
-                known=LAKE_VERSION,
-            )
-        self._add_columns(spark)
-        if found < LAKE_VERSION:
-            add_constraints(spark, self.sql, self.table, self._properties)
-            spark.sql(
-                f"ALTER TABLE {self.sql} "
-                f"SET TBLPROPERTIES ('{VERSION_PROPERTY}' = '{LAKE_VERSION}', "
-                f"'delta.dataSkippingStatsColumns' = '{self._skipping()}')"
-            )
-
-    def _add_columns(self, spark: SparkSession) -> None:
-        """A table of an older version gets the columns that it lacks; what it has stays."""
-        there = {name.lower() for name in _columns(spark, self.sql)}
-        lacking = [column for column in self.table.columns if column.name not in there]
-        if lacking:
-            added = ", ".join(column.ddl() for column in lacking)
-            spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({added})")
 
     def clear(self, spark: SparkSession) -> None:
         """Remove all rows, and begin from the first row of `changes`."""
@@ -393,7 +359,6 @@ class LakeTable:
                 stream_progress,
                 ordinal=ordinal,
                 by_uuid=stream_progress.by_uuid or joined,
-                by_place=stream_progress.by_place or joined,
                 seen=segment.seen.get(key, stream_progress.seen),
             )
         return self.progress.moved(moved)

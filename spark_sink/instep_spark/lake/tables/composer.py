@@ -308,19 +308,17 @@ def _kept(part: EntityPart) -> _Part:
 
 
 def _record(row: Row) -> Record:
-    kind = RecordType[row["kind"]]
     return Record(
         "",
         row["key"],
-        kind,
+        RecordType[row["kind"]],
         row["token"],
         row["appended_at"],
         row["partition"],
         row["record_offset"],
         row["class"],
         (row["body"] or "").encode(),
-        # An older lake may have a DELETE that was landed as no end.
-        ends=row["ends"] or kind is not RecordType.CREATE_UPDATE,
+        ends=row["ends"],
         uuid=row["uuid"],
         whole=row["whole"],
     )

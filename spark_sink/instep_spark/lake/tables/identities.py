@@ -181,8 +181,8 @@ class IdentitiesTable(LakeTable):
         self._recent = {key: (begin, upto, resolved[key]) for key, (begin, upto) in ranges.items()}
 
     def catch_up(self, spark: SparkSession, changes: str, entities: LakeTable) -> None:
-        """Read what `entities` has passed and this table has not: a lake that an older version
-        made, or one of which this table was restored. Where `changes` has lost the first rows, the
+        """Read what `entities` has passed and this table has not: it was restored, or removed.
+        Where `changes` has lost the first rows, the
         entities that exist are all that is known.
         """
         ranges = {
@@ -327,18 +327,6 @@ class IdentitiesTable(LakeTable):
             FROM {self.sql} t WHERE resolved AND {of_streams(bounds)}
         """)  # noqa: S608 — names of our own table, literals escaped
         return rows_between(named, begin, upto).toArrow()
-
-    def twins(self, spark: SparkSession, upto: Mapping[StreamKey, int]) -> set[StreamKey]:
-        """Of these streams, those where entities share a uuid, up to these ordinals."""
-        if not upto:
-            return set()
-        named = spark.sql(f"""
-            SELECT consumer, stream, ordinal FROM {self.sql} t
-            WHERE known AND id <> uuid AND {of_streams(upto)}
-        """)  # noqa: S608 — names of our own table, literals escaped
-        found = rows_between(named, dict.fromkeys(upto, 0), upto)
-        rows = found.select("consumer", "stream").distinct().collect()
-        return {(row.consumer, row.stream) for row in rows}
 
 
 def _row_of(key: StreamKey, ordinal: int) -> dict[str, Any]:

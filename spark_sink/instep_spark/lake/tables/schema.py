@@ -16,7 +16,6 @@ from instep_spark.landing_schema import comment_literal
 __all__ = [
     "FEED_PROPERTY",
     "LAKE_TABLES",
-    "LAKE_VERSION",
     "VECTORS_PROPERTY",
     "VERSION_PROPERTY",
     "Column",
@@ -25,9 +24,8 @@ __all__ = [
     "reference",
 ]
 
-LAKE_VERSION: Final = 5
-"""Stands in the table property `instep.lake`; it grows with each change of these columns."""
 VERSION_PROPERTY: Final = "instep.lake"
+"""Of a table: `LAKE_VERSION`."""
 VECTORS_PROPERTY: Final = "delta.enableDeletionVectors"
 """Of a table whose changes mark rows, and do not write files anew."""
 FEED_PROPERTY: Final = "delta.enableChangeDataFeed"
@@ -43,11 +41,10 @@ class Column(NamedTuple):
     """As Spark's DDL names it."""
     meaning: str
     required: bool = False
-    """NOT NULL in a table that is made; a column that is added to one must be nullable."""
 
-    def ddl(self, *, constrained: bool = False) -> str:
-        """The column for `ADD COLUMNS (…)`, `constrained` for `CREATE TABLE … (…)`."""
-        null = " NOT NULL" if self.required and constrained else ""
+    def ddl(self) -> str:
+        """The column for `CREATE TABLE … (…)`."""
+        null = " NOT NULL" if self.required else ""
         return f"`{self.name}` {self.type}{null} COMMENT {comment_literal(self.meaning)}"
 
 
@@ -71,7 +68,7 @@ class TableSchema(NamedTuple):
 
     def ddl(self) -> str:
         """The columns for `CREATE TABLE … (…)`, each with its meaning."""
-        return ", ".join(column.ddl(constrained=True) for column in self.columns)
+        return ", ".join(column.ddl() for column in self.columns)
 
     @property
     def comment(self) -> str:

@@ -10,9 +10,10 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from instep.errors import SinkError, StoreVersionError
+from instep.errors import SinkError
 from instep_spark.lake.batches.progress import StreamProgress
-from instep_spark.landing_schema import SCHEMA_VERSION, TABLES, arrow_schema
+from instep_spark.lake_version import LAKE_VERSION, check_version
+from instep_spark.landing_schema import TABLES, arrow_schema
 
 __all__ = ["Conflict", "Transaction", "Writer", "check_table", "table_properties"]
 
@@ -89,7 +90,7 @@ def table_properties(
 ) -> dict[str, str]:
     """The properties of a new table."""
     stated = {
-        VERSION: str(SCHEMA_VERSION),
+        VERSION: str(LAKE_VERSION),
         OWNER: "" if shared else consumer,
         "delta.appendOnly": "true",
         "delta.checkpointInterval": "100",
@@ -113,21 +114,7 @@ def check_table(
     """Raise `SinkError` unless the table is one of ours, of a version that is known here, and of
     this consumer (None: whoever's).
     """
-    version = str(facts.get(VERSION, ""))
-    if not version.isdecimal():
-        raise SinkError(
-            "the table was not made by instep",
-            where=where,
-            hint="choose another URL for the lake",
-        )
-    if int(version) > SCHEMA_VERSION:
-        raise StoreVersionError(
-            f"the table has schema version {version}, this instep knows up to {SCHEMA_VERSION}",
-            where=where,
-            hint="upgrade instep, or use another lake",
-            found=version,
-            known=SCHEMA_VERSION,
-        )
+    check_version(facts.get(VERSION, ""), where)
     wanted = arrow_schema(TABLES[table])
     types = {field.name: _plain(field.type) for field in found}
     wrong = [field.name for field in wanted if types.get(field.name) != field.type]

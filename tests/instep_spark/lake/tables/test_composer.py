@@ -126,18 +126,6 @@ def test_the_end_of_a_part_under_a_key_of_its_own_leaves_the_entity() -> None:
     assert read(log, 1) == read(log, 3) == {"u1": '{"uuid":"u1"}'}
 
 
-def test_what_an_older_version_has_kept_is_read() -> None:
-    first, *rest = (row for row in ChangeOnly(1).run(60) if row.key.startswith("u0"))
-    before = Composer()
-    stated = before.apply(cells(first))
-    assert stated is not None
-    before.finish([stated])
-    state = json.loads(stated["state"])
-    kept = {**stated, "state": json.dumps(state | {"ended": [["u0/a", 1, 1, 1]]})}
-    after = loaded([kept])
-    assert [after.apply(cells(row)) for row in rest] == [before.apply(cells(row)) for row in rest]
-
-
 @pytest.mark.asyncio
 @pytest.mark.parametrize("seed", range(50))
 async def test_changes_amount_to_what_the_specification_says(seed: int) -> None:

@@ -83,18 +83,3 @@ def test_a_row_that_cannot_be_is_refused(
         with pytest.raises(Exception, match="DELTA_VIOLATE_CONSTRAINT"):
             insert(spark, made, good | values)
     assert made.read(spark).count() == 1
-
-
-def test_an_older_table_gets_the_constraints_that_its_rows_keep(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    made = opened(spark, tmp_path, HISTORY)
-    for name in HISTORY.constraints:
-        spark.sql(f"ALTER TABLE {made.sql} DROP CONSTRAINT {name}")
-    insert(spark, made, INTERVAL | {"valid_from": LATE, "valid_to": EARLY})
-    spark.sql(f"ALTER TABLE {made.sql} SET TBLPROPERTIES ('instep.lake' = '4')")
-    again = opened(spark, tmp_path, HISTORY)
-    (broken,) = (name for name, sql in HISTORY.constraints.items() if ">=" in sql)
-    kept = HISTORY.constraints.keys() - {broken}
-    assert constraints(spark, again).keys() == kept
-    assert again.read(spark).count() == 1
