@@ -10,7 +10,6 @@ from typing import Any, Final
 from instep.coordination.lease import LeaseState
 from instep.model.entities import StreamStatus
 from instep.model.position import decode_position
-from instep.model.streams import upgraded_info
 
 __all__ = [
     "HEAD",
@@ -49,7 +48,7 @@ def stream_status(row: Any) -> StreamStatus:
         consumer=row.consumer,
         stream=row.stream,
         position=decode_position(row.position),
-        info=upgraded_info(json.loads(row.info)),
+        info=json.loads(row.info),
         entities=row.entities,
         quarantined=row.quarantined,
         deviations=json.loads(row.deviations),

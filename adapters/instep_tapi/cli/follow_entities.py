@@ -30,7 +30,7 @@ _NAME: Final = "follow"
 _IN_MEMORY: Final = {"url": "sqlite://", "journal": "bodies", "journal_retention_records": 50_000}
 """The journal is read after each commit, so it need not be longer than one."""
 _SAID: Final = frozenset(
-    {"disconnected", "stream-found", "stream-failed", "failed-over", "rewound", "aligned"}
+    {"disconnected", "stream-found", "stream-failed", "failed-over", "redelivered", "aligned"}
     | {"unproven", "lost", "no-progress", "deviation", "undiscovered"}
 )
 """Events of the consumer that are printed, on stderr."""

@@ -46,7 +46,7 @@ class Continuity(StrEnum):
     """What the first record of a partition shows. The module explains each."""
 
     CONTINUED = "continued"
-    REDELIVERED = "rewound"
+    REDELIVERED = "redelivered"
     RESTARTED = "restarted"
     RESTARTED_AT_OLDEST = "restarted at its oldest record"
     NEW_LOG = "another log"

@@ -50,7 +50,7 @@ class NoticeKind(StrEnum):
     """What a notice is about."""
 
     ATTEMPT = "attempt"
-    REDELIVERED = "rewound"
+    REDELIVERED = "redelivered"
     LOST = "lost"
     SWEEP_HELD = "sweep-held"
     ALIGNED = "aligned"

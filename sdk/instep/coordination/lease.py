@@ -75,7 +75,7 @@ class LeaseState(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     """Grows with each holder; 0: nobody ever held it."""
     nonce: str = ""
-    """Made for each take; empty where the lease was last given up, or taken by an older version."""
+    """Made for each take; empty where the lease was last given up."""
     beat: int = 0
     """Grows with each transaction of the holder."""
     holder: str = ""

@@ -134,7 +134,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """The body before the change, where the journal keeps it."""
     envelope: bytes = b""
     """The envelope of the record that caused it: its event time, parent address and so on. Empty
-    for a swept entity, and in a journal that an older version has written.
+    for a swept entity.
     """
     consumer: str = ""
 

@@ -63,8 +63,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     """The last record committed, and the state that must survive with it.
 
     A position is stored in the transaction of the records that it covers, so it is never ahead of
-    the data (A1). It is replaced as a whole. Three fields are stored under their names of version
-    0.1.
+    the data (A1). It is replaced as a whole.
     """
 
     token: str | None = None
@@ -89,7 +88,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     """Records committed in the current attempt: how far it has come."""
     unaligned_attempts: int = 0
     """Attempts begun since the stream was last aligned, the current one included (A16)."""
-    barrier: SweepBarrier = msgspec.field(default=SweepBarrier(), name="reference")
+    barrier: SweepBarrier = SweepBarrier()
     lineage: int = 0
     """Counts the logs this stream was read from: append times compare only within one lineage
     (A3).
@@ -98,7 +97,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     """Identifies the log being read (endpoint and stream uuid, for example); another origin is
     another lineage.
     """
-    watermark_us: int = msgspec.field(default=0, name="known_to_us")
+    watermark_us: int = 0
     """Provider time up to which no record can be missing: the newest append time, or a later time
     when connected and silent.
     """
@@ -111,7 +110,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     """Entities that the sweep of the attempt has removed, as far as the sink counts them (A6). A
     step that was committed just before the process was killed may not be counted.
     """
-    baseline_pending: bool = msgspec.field(default=False, name="owes_baseline")
+    baseline_pending: bool = False
     """A tombstone named an entity that only a baseline had shown: the next baseline is due."""
     opened_at_newest: bool = False
     """Whether the attempt began at the newest record, so that its baseline has shown all before it.

@@ -10,7 +10,7 @@ import msgspec
 
 from instep.model.conversion import converter
 
-__all__ = ["Mode", "Start", "StreamInfo", "StreamState", "SweepEstimate", "upgraded_info"]
+__all__ = ["Mode", "Start", "StreamInfo", "StreamState", "SweepEstimate"]
 
 
 class Mode(StrEnum):
@@ -107,34 +107,13 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_stored(cls, stored: Mapping[str, Any]) -> StreamInfo:
-        """The stream that a store has kept as plain data, by this version or by 0.1.0.
-
-        Raises `msgspec.ValidationError` for what no version has written.
+        """The stream that a store has kept as plain data. Raises `msgspec.ValidationError` where it
+        is none.
         """
-        return _info(upgraded_info(stored))
+        return _info(stored)
 
 
 _info: Final = converter(StreamInfo)
-
-
-def upgraded_info(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """The plain data of a stored `StreamInfo` in the spelling of this version.
-
-    Version 0.1.0 kept two strategies of TAPI in the place of `partial_updates`,
-    `may_start_with_snapshot` and `variant`.
-    """
-    info = dict(stored)
-    if "storage_strategy" not in info:
-        return info
-    storage, record = info.pop("storage_strategy"), info.pop("record_strategy", "")
-    one_time = info.get("compaction_delay_s") == info.get("tombstone_retention_s")
-    compacted = info.get("mode") == Mode.LOG and storage == "COMPACTED"
-    return {
-        "partial_updates": record == "CHANGE_ONLY",
-        "may_start_with_snapshot": compacted and one_time,
-        "variant": f"{storage} {record}",
-        **info,
-    }
 
 
 class SweepEstimate(msgspec.Struct, frozen=True):

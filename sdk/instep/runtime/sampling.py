@@ -26,7 +26,7 @@ __all__ = [
 
 PEER_EVENTS: Final = frozenset(
     {
-        "asked",
+        "ask-resend",
         "blocked",
         "deviation",
         "fault",

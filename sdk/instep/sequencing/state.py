@@ -27,8 +27,8 @@ class SequencerState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A sequence as committed. Its size is constant without gaps and O(g) with g gaps, plus the
     buffered messages.
 
-    It is replaced whole, never edited. Each newer field has a default: `decode_state` reads the
-    state of an older version too.
+    It is replaced whole, never edited. A field that a later version adds has a default, so that it
+    reads what this one has stored.
     """
 
     next_number: int
@@ -70,17 +70,5 @@ class SequencerState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The latest deadline of a message: until then, copies may arrive."""
 
 
-_decode: Final = msgspec.json.Decoder(SequencerState).decode
-
-
-def decode_state(stored: bytes | str) -> SequencerState:
-    """A state from its JSON, also from that of an older version.
-
-    Raises `msgspec.DecodeError` where it is none.
-    """
-    state = _decode(stored)
-    faulted = state.faulted
-    # Older versions kept the numbers and not the reasons.
-    missing = len(faulted.lows) - len(faulted.values)
-    faulted.values.extend([Refusal.UNPROCESSABLE] * missing)
-    return state
+decode_state: Final = msgspec.json.Decoder(SequencerState).decode
+"""A state from its JSON. Raises `msgspec.DecodeError` where it is none."""

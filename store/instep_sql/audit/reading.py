@@ -43,7 +43,7 @@ _REMOVALS: Final = [
     text(f"DELETE FROM {table} WHERE {column} = :shadow")  # noqa: S608 — constants only
     for table, column in (
         ("instep_part", "stream_no"),
-        ("instep_ended", "stream_no"),
+        ("instep_tombstone", "stream_no"),
         ("instep_stream", "id"),
     )
 ]

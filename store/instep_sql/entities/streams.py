@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import Connection, text
 
 from instep.model.position import Position, decode_position
-from instep.model.streams import Mode, StreamInfo, upgraded_info
+from instep.model.streams import Mode, StreamInfo
 from instep_sql.fencing import dump_position, with_baseline_pending
 from instep_sql.options import Journal
 
@@ -100,7 +100,7 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
     row = connection.execute(_FIND, {"consumer": consumer, "stream": stream}).one_or_none()
     if row is None:
         return None
-    info = upgraded_info(json.loads(row.info))
+    info = json.loads(row.info)
     return StreamRow(
         no=row.id,
         position=decode_position(row.position),

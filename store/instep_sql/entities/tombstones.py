@@ -18,7 +18,7 @@ from instep_sql.engine.many_rows import StoredTable, excluded, typed
 __all__ = ["Tombstone", "add", "find", "purge"]
 
 _ENDED: Final = StoredTable(
-    "instep_ended",
+    "instep_tombstone",
     {
         **typed(int, "stream_no"),
         **typed(str, "key", "uuid"),
@@ -26,15 +26,15 @@ _ENDED: Final = StoredTable(
     },
     key=("stream_no", "key"),
     updated={
-        "uuid": "CASE WHEN excluded.uuid = '' THEN instep_ended.uuid ELSE excluded.uuid END",
+        "uuid": "CASE WHEN excluded.uuid = '' THEN instep_tombstone.uuid ELSE excluded.uuid END",
         **excluded("lineage", "attempt", "appended_at_us"),
     },
 )
 _KEPT_RECORDS: Final = 100_000
 _BOUND: Final = text(
-    "DELETE FROM instep_ended WHERE id <= (SELECT max(id) FROM instep_ended) - :keep"
+    "DELETE FROM instep_tombstone WHERE id <= (SELECT max(id) FROM instep_tombstone) - :keep"
 )
-_PURGE: Final = text("DELETE FROM instep_ended WHERE stream_no = :no AND attempt < :attempt")
+_PURGE: Final = text("DELETE FROM instep_tombstone WHERE stream_no = :no AND attempt < :attempt")
 
 
 class Tombstone(msgspec.Struct, frozen=True, gc=False):
@@ -54,8 +54,8 @@ def find(
     columns = "key, uuid, lineage, attempt, appended_at_us"
     members = dialect.members("names")
     query = text(
-        f"SELECT {columns} FROM instep_ended WHERE stream_no = :no AND key IN {members} "  # noqa: S608
-        f"UNION SELECT {columns} FROM instep_ended WHERE stream_no = :no AND uuid IN {members}"
+        f"SELECT {columns} FROM instep_tombstone WHERE stream_no = :no AND key IN {members} "  # noqa: S608
+        f"UNION SELECT {columns} FROM instep_tombstone WHERE stream_no = :no AND uuid IN {members}"
     )
     rows = connection.execute(query, {"no": no, "names": json_array(names)})
     return [Tombstone(*row) for row in rows]

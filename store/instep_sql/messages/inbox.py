@@ -51,7 +51,7 @@ _INBOX: Final = StoredTable(
         **typed(int, "sequence_no", "epoch", "number", "stage"),
         **typed(str, "message_id", "sender", "attributes"),
         **typed(bytes, "digest"),
-        **typed(int, "expires_at_us", "received_at_us", "kept_at_us"),
+        **typed(int, "expires_at_us", "received_at_us", "buffered_at_us"),
         **typed(bytes, "body"),
         **typed(str, "attachments"),
     },

@@ -140,7 +140,7 @@ def load(
         text(
             "SELECT sequence_no, number, digest, "  # noqa: S608
             "length(body) + coalesce(length(attachments), 0) AS size_bytes, expires_at_us, "
-            "kept_at_us FROM instep_inbox WHERE stage = 0 "
+            "buffered_at_us FROM instep_inbox WHERE stage = 0 "
             f"AND sequence_no IN (SELECT q.id {ours}) ORDER BY id"
         ),
         values,

@@ -46,6 +46,6 @@ def test_a_position_survives_being_stored() -> None:
 
 
 def test_a_position_of_before_append_times_by_partition_can_be_read() -> None:
-    stored = b'{"token":"t","offsets":{"0":1},"reference":{"offsets":{"0":0}}}'
+    stored = b'{"token":"t","offsets":{"0":1},"barrier":{"offsets":{"0":0}}}'
     position = msgspec.json.decode(stored, type=Position)
     assert (position.appended_us, position.barrier.appended_us) == ({}, {})

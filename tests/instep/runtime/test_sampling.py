@@ -51,19 +51,19 @@ def test_a_flood_is_told_a_few_times_a_second_and_counted() -> None:
     sampler, told = EventSampler(), 0
     received = 1 << 30
     for number in range(10_000):
-        told += sampler.admits("asked", LINE, received + number, number / 1_000)
+        told += sampler.admits("ask-resend", LINE, received + number, number / 1_000)
     # Ten at once and two a second, as long as what is saved up suffices.
     assert 10 <= told <= 10 + 2 * 10
     (left_out,) = sampler.left_out(10.0, 0.0)
-    assert (left_out.kind, left_out.count + told) == ("asked", 10_000)
-    assert sampler.admits_summary("asked", LINE, received + 20_000, 10.0)
+    assert (left_out.kind, left_out.count + told) == ("ask-resend", 10_000)
+    assert sampler.admits_summary("ask-resend", LINE, received + 20_000, 10.0)
     assert sampler.left_out(20.0) == []
 
 
 def test_a_flood_of_one_kind_hides_no_other() -> None:
     sampler = EventSampler()
     for number in range(1_000):
-        sampler.admits("asked", LINE, 128 * number, number / 100)
+        sampler.admits("ask-resend", LINE, 128 * number, number / 100)
     for kind in ("sequence-failed", "blocked", "quarantined", "loss", "fault"):
         assert sampler.admits(kind, LINE, 128_000, 10.0)
     for kind in ("failed", "stopped", "aligned", "disconnected", "restarted", "loop-lag"):
@@ -73,8 +73,8 @@ def test_a_flood_of_one_kind_hides_no_other() -> None:
 
 def test_what_honest_senders_paid_for_is_not_spent_by_a_stranger() -> None:
     sampler = EventSampler()
-    sampler.admits("asked", LINE, 1 << 40, 0.0)
-    told = sum(sampler.admits("asked", LINE, 1 << 40, float(at)) for at in range(599))
+    sampler.admits("ask-resend", LINE, 1 << 40, 0.0)
+    told = sum(sampler.admits("ask-resend", LINE, 1 << 40, float(at)) for at in range(599))
     assert told * LINE <= 16 * 1024
 
 
@@ -87,18 +87,18 @@ def test_of_a_small_gap_its_failure_is_told() -> None:
     sampler._left_bytes = 0
     received += 3 * 128
     for at in range(3):
-        sampler.admits("asked", LINE, received, 100.0 + at)
+        sampler.admits("ask-resend", LINE, received, 100.0 + at)
     assert sampler.admits("sequence-failed", LINE, received, 104.0)
 
 
 def test_a_kind_is_told_every_ten_minutes_whatever_it_costs() -> None:
     sampler = EventSampler()
-    times = [at for at in range(3_600) if sampler.admits("asked", LINE, 0, float(at))]
+    times = [at for at in range(3_600) if sampler.admits("ask-resend", LINE, 0, float(at))]
     assert times == [0, 600, 1_200, 1_800, 2_400, 3_000]
     (left_out,) = sampler.left_out(3_600.0)
     assert left_out.count == 3_594
-    assert not sampler.admits_summary("asked", LINE, 0, 3_599.0)
-    assert sampler.admits_summary("asked", LINE, 0, 3_600.0)
+    assert not sampler.admits_summary("ask-resend", LINE, 0, 3_599.0)
+    assert sampler.admits_summary("ask-resend", LINE, 0, 3_600.0)
 
 
 def test_where_nothing_listens_every_event_is_told() -> None:
@@ -129,7 +129,7 @@ def test_a_reader_that_is_slow_loses_none_that_matters() -> None:
     buffer = EventBuffer(100)
     buffer.append(event("aligned"))
     for number in range(1_000):
-        buffer.append(event("asked", number))
+        buffer.append(event("ask-resend", number))
         if number == 500:
             buffer.append(event("sequence-failed"))
     buffer.append(event("failed"))
@@ -138,9 +138,9 @@ def test_a_reader_that_is_slow_loses_none_that_matters() -> None:
     while buffer:
         one = buffer.popleft()
         kinds[one.kind] += 1
-        if one.kind == "asked":
+        if one.kind == "ask-resend":
             numbers.append(one.at_us)
-    assert kinds == {"aligned": 1, "sequence-failed": 1, "failed": 1, "asked": 97}
+    assert kinds == {"aligned": 1, "sequence-failed": 1, "failed": 1, "ask-resend": 97}
     assert numbers == list(range(903, 1_000))
 
 

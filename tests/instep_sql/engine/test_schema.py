@@ -27,10 +27,11 @@ VERSION = f"SELECT version_num FROM {schema.VERSION_TABLE}"
 def execute(url: str, *statements: str) -> Sequence[tuple[object, ...]]:
     """Run the statements in one transaction. Returns the rows of the last."""
     engine = dialect_of(SqlOptions(url=url)).writer()
+    rows: list[tuple[object, ...]] = []
     with engine.begin() as connection:
         for statement in statements:
             done = connection.exec_driver_sql(statement)
-        rows = [tuple(row) for row in done] if done.returns_rows else []
+            rows = [tuple(row) for row in done] if done.returns_rows else []
     engine.dispose()
     return rows
 

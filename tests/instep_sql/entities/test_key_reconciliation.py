@@ -158,7 +158,7 @@ async def test_taking_the_key_of_the_stream_leaves_no_memory_behind(stage: Stage
         await at.commit(create_update("k1", 11, uuid="u1"), by_uuid=True)
         count = await at.store._database.run(
             lambda connection: connection.exec_driver_sql(
-                "SELECT count(*) FROM instep_ended"
+                "SELECT count(*) FROM instep_tombstone"
             ).scalar()
         )
         assert count == 0

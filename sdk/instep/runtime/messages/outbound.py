@@ -211,7 +211,7 @@ def describe(effect: SequenceEffect) -> tuple[str, str]:
     """Kind and text of an effect, for the events of the consumer."""
     match effect:
         case AskResend():
-            return "asked", f"asked for {_text(effect.missing)} again"
+            return "ask-resend", f"asked for {_text(effect.missing)} again"
         case RealignSequence():
             return "realign", f"{_text(effect.missing)} must be obtained by other means"
         case ReportLoss():

@@ -179,7 +179,7 @@ def _create_streams_and_entities() -> None:
     )
     # The keys of ended entities.
     op.create_table(
-        "instep_ended",
+        "instep_tombstone",
         Column("id", _ID, primary_key=True),
         Column("stream_no", Integer, ForeignKey("instep_stream.id"), nullable=False),
         Column("key", Text, nullable=False),
@@ -188,7 +188,7 @@ def _create_streams_and_entities() -> None:
         Column("attempt", Integer, nullable=False),
         Column("appended_at_us", BigInteger, nullable=False),
         UniqueConstraint("stream_no", "key"),
-        Index("instep_ended_uuid", "stream_no", "uuid"),
+        Index("instep_tombstone_uuid", "stream_no", "uuid"),
         sqlite_autoincrement=True,
     )
     op.execute(f"""
@@ -408,7 +408,7 @@ def _create_messages() -> None:
         Column("digest", LargeBinary, nullable=False),
         Column("expires_at_us", BigInteger, nullable=False),
         Column("received_at_us", BigInteger, nullable=False),
-        Column("kept_at_us", BigInteger, nullable=False),
+        Column("buffered_at_us", BigInteger, nullable=False),
         Column("body", LargeBinary, nullable=False),
         # A JSON array, with contents in base64. NULL: none, as of nearly all messages.
         Column("attachments", Text),
