@@ -152,7 +152,7 @@ class _Floor:
         }
         self._sessions = [own_session(spark) for _ in self._tables]
         for schema, table in self._tables.items():
-            columns = ", ".join(column.ddl() for column in schema.columns)
+            columns = ", ".join(f"`{one.name}` {one.type}" for one in schema.columns)
             spark.sql(
                 f"CREATE TABLE {table} ({columns}) USING delta "
                 "TBLPROPERTIES ('delta.enableDeletionVectors' = 'false')"

@@ -182,8 +182,7 @@ class IdentitiesTable(LakeTable):
 
     def catch_up(self, spark: SparkSession, changes: str, entities: LakeTable) -> None:
         """Read what `entities` has passed and this table has not: it was restored, or removed.
-        Where `changes` has lost the first rows, the
-        entities that exist are all that is known.
+        Where `changes` has lost the first rows, the entities that exist are all that is known.
         """
         ranges = {
             key: (self.progress[key].ordinal, at.ordinal)

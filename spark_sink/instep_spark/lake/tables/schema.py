@@ -41,6 +41,7 @@ class Column(NamedTuple):
     """As Spark's DDL names it."""
     meaning: str
     required: bool = False
+    """NOT NULL."""
 
     def ddl(self) -> str:
         """The column for `CREATE TABLE … (…)`."""
