@@ -25,7 +25,6 @@ from instep_spark.lake.batches.progress import (
     read_commit_metadata,
 )
 from instep_spark.lake.sql.literals import StreamKey
-from instep_spark.lake.tables.constraints import constraint_properties
 from instep_spark.lake.tables.delta_rs_table import DeltaRsTable
 from instep_spark.lake.tables.merge import Merge, MergeOutcome
 from instep_spark.lake.tables.schema import (
@@ -144,7 +143,7 @@ class LakeTable:
                 f"TBLPROPERTIES ('{VERSION_PROPERTY}' = '{LAKE_VERSION}', "
                 f"'{VECTORS_PROPERTY}' = 'false', "
                 f"'delta.dataSkippingStatsColumns' = '{self._skipping()}'"
-                f"{constraint_properties(self.table)})"
+                f"{self.table.constraint_properties})"
             )
             if not self._clause:
                 # Nothing to look at. Where another pipeline made it, too, one of both is overtaken

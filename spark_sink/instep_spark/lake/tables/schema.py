@@ -67,6 +67,14 @@ class TableSchema(NamedTuple):
         """The checks by the names of their constraints."""
         return {f"{self.name}_{number}": sql for number, sql in enumerate(self.checks, 1)}
 
+    @property
+    def constraint_properties(self) -> str:
+        """SQL: what a new table adds to its TBLPROPERTIES, so that its constraints need no commit
+        of their own.
+        """
+        named = self.constraints.items()
+        return "".join(f", 'delta.constraints.{name}' = \"{sql}\"" for name, sql in named)
+
     def ddl(self) -> str:
         """The columns for `CREATE TABLE … (…)`, each with its meaning."""
         return ", ".join(column.ddl() for column in self.columns)

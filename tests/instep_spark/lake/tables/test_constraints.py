@@ -1,4 +1,4 @@
-"""CHECK constraints: of new tables, and of older ones where their rows keep them."""
+"""CHECK constraints: a table takes no row that breaks one."""
 
 from __future__ import annotations
 
