@@ -83,14 +83,14 @@ def modules_form_no_circle(tree: Tree) -> list[str]:
 
 
 def rooms_form_no_circle(tree: Tree) -> list[str]:
-    """Rooms of one package do not need each other; the package's own `__init__` is a room, too."""
-    inside = (f for f in tree.within() if _package(f.importer) == _package(f.target))
-    between = [
-        Import(_two(found.importer), _two(found.target), found.line)
-        for found in inside
-        if _two(found.importer) != _two(found.target)
-    ]
-    return _circle(graph(between))
+    """Rooms of one folder do not need each other, at any depth; its `__init__` is a room, too."""
+    between: dict[str, list[Import]] = {}
+    for found in tree.within():
+        folder = _shared(found.importer, found.target)
+        if folder:  # packages have a law of their own
+            importer, target = (_in(folder, name) for name in (found.importer, found.target))
+            between.setdefault(folder, []).append(Import(importer, target, found.line))
+    return [circle for imports in between.values() for circle in _circle(graph(imports))]
 
 
 def only_the_engine_knows_the_database(sources: Mapping[str, str | bytes]) -> list[str]:
@@ -141,8 +141,15 @@ def _room(module: str) -> str:
     return module.partition(".")[2].partition(".")[0]
 
 
-def _two(module: str) -> str:
-    return ".".join(module.split(".")[:2])
+def _shared(one: str, other: str) -> str:
+    """The innermost folder that two modules lie in, or are the `__init__` of; empty: none."""
+    of_other = {other, *ancestors(other)}
+    return next((name for name in (one, *ancestors(one)) if name in of_other), "")
+
+
+def _in(folder: str, module: str) -> str:
+    """The room of a folder that a module lies in: one part longer than the name of the folder."""
+    return ".".join(module.split(".")[: folder.count(".") + 2])
 
 
 def _where(found: Import) -> str:

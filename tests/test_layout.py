@@ -182,12 +182,25 @@ def test_a_facade_of_its_own_modules_is_no_circle() -> None:
     assert modules_form_no_circle(parse(sources)) == []
 
 
-def test_a_circle_of_rooms_is_found() -> None:
-    rooms = {"p/__init__.py": "", "p/a/__init__.py": "", "p/b/__init__.py": ""}
-    files = {"p/a/x.py": "import p.b.y", "p/b/y.py": "", "p/b/z.py": "import p.a.w", "p/a/w.py": ""}
-    tree = parse(rooms | files)
+@pytest.mark.parametrize("folder", ["p", "p/q", "p/q/r"])
+def test_a_circle_of_rooms_is_found_at_any_depth(folder: str) -> None:
+    place = folder.replace("/", ".")
+    files = {
+        "a/x": f"import {place}.b.y",
+        "b/y": "",
+        "b/z": f"import {place}.a.w",
+        "a/w": "",
+    }
+    tree = parse({f"{folder}/{name}.py": text for name, text in files.items()})
     assert modules_form_no_circle(tree) == []
-    assert rooms_form_no_circle(tree) == ["p.a <- p.b <- p.a"]
+    assert rooms_form_no_circle(tree) == [f"{place}.a <- {place}.b <- {place}.a"]
+
+
+def test_a_module_is_a_room_and_so_is_a_facade() -> None:
+    beside = {"p/a.py": "import p.b.y", "p/b/y.py": "", "p/b/z.py": "import p.a"}
+    assert rooms_form_no_circle(parse(beside)) == ["p.a <- p.b <- p.a"]
+    facade = {"p/b/__init__.py": "import p.b.x.y", "p/b/x/y.py": "", "p/b/x/z.py": "import p.b"}
+    assert rooms_form_no_circle(parse(facade)) == ["p.b <- p.b.x <- p.b"]
 
 
 MAY_KNOW_THE_DATABASE = (

@@ -19,7 +19,7 @@ from instep.errors import ConfigurationError
 from instep.ports.listener import Listener
 from instep.runtime.clock import steady_now
 from instep.runtime.streams.audit import audit_stream
-from instep.runtime.streams.tee import TeeSink
+from instep.runtime.tee import TeeSink
 
 __all__ = ["audit"]
 

@@ -23,7 +23,7 @@ from instep.runtime.child_process import OUTLIVE_HANGUP
 from instep.runtime.consumer import Consumer
 from instep.runtime.lifecycle import Service
 from instep.runtime.receiver import Receiver
-from instep.runtime.streams.tee import TeeSink
+from instep.runtime.tee import TeeSink
 from instep.runtime.workers.consumer import MultiProcessConsumer
 from instep.runtime.workers.isolated import isolated
 from instep.runtime.workers.isolated_program import run_isolated

@@ -12,7 +12,7 @@ from instep.config.options import unknown_key
 from instep.config.plugins import build_sink, shown_sink, sink_plugin
 from instep.errors import ConfigurationError
 from instep.ports.reader import StoreReader
-from instep.runtime.streams.tee import TEE_EXAMPLE, TeeSink
+from instep.runtime.tee import TEE_EXAMPLE, TeeSink
 
 __all__ = ["TeePlugin", "sink"]
 

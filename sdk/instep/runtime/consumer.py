@@ -16,11 +16,11 @@ from instep.runtime.health import ConsumerState, Health
 from instep.runtime.lifecycle import SinkService, first_error
 from instep.runtime.retry import Environment, late_wait_s
 from instep.runtime.settings import ConsumerSettings
+from instep.runtime.streams.assigned_streams import AssignedStreams
 from instep.runtime.streams.audit import audit_stream
 from instep.runtime.streams.discovery import StreamDiscovery
 from instep.runtime.streams.start_order import holds_others_up, streams_before
 from instep.runtime.streams.worker import StreamWorker
-from instep.runtime.workers.assigned_streams import AssignedStreams
 
 __all__ = ["Consumer"]
 

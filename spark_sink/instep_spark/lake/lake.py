@@ -22,6 +22,7 @@ import msgspec
 from instep.errors import InstepError, SinkError, StoreUnavailableError
 from instep_spark.error_text import first_line
 from instep_spark.lake.batches.progress import carrying_metadata, read_commit_metadata
+from instep_spark.lake.deletion_vectors.delta_log import VECTORS_PROPERTY
 from instep_spark.lake.pipeline import (
     FOLLOWERS,
     LakeSettings,
@@ -30,11 +31,11 @@ from instep_spark.lake.pipeline import (
     is_conflict,
 )
 from instep_spark.lake.rebuild import rebuild, rebuilt_at
+from instep_spark.lake.reconciliation import ReconciliationTable
 from instep_spark.lake.sql.literals import rows_behind, rows_between, text
 from instep_spark.lake.tables.base import has_vectors, table_detail, table_exists
 from instep_spark.lake.tables.messages import MessagesTable
-from instep_spark.lake.tables.reconciliation import ReconciliationTable
-from instep_spark.lake.tables.schema import FEED_PROPERTY, LAKE_TABLES, VECTORS_PROPERTY
+from instep_spark.lake.tables.schema import FEED_PROPERTY, LAKE_TABLES
 from instep_spark.lake.trigger_interval import next_interval_s
 from instep_spark.lake.upkeep import VACUUMED_PROPERTY, TableFiles, Upkeep
 from instep_spark.lake.verify import Comparison, audit, verify

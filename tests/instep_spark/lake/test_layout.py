@@ -10,10 +10,10 @@ import pytest
 from deltalake import DeltaTable
 from msgspec.structs import replace
 
+from instep_spark.lake.deletion_vectors.delta_log import VECTORS_PROPERTY
 from instep_spark.lake.lake import Lake
 from instep_spark.lake.pipeline import LakeSettings
 from instep_spark.lake.tables import base
-from instep_spark.lake.tables.schema import VECTORS_PROPERTY
 from instep_spark.landing.live_view import live
 from instep_spark.landing.writers.delta_rs import DeltaRsWriter
 from instep_spark.options import DeltaOptions

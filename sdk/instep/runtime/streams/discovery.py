@@ -21,8 +21,8 @@ from instep.ports.sink import Sink
 from instep.ports.source import Source
 from instep.runtime.retry import Environment, retrying
 from instep.runtime.settings import ConsumerSettings
+from instep.runtime.streams.assigned_streams import AssignedStreams
 from instep.runtime.streams.worker import StreamWorker
-from instep.runtime.workers.assigned_streams import AssignedStreams
 
 __all__ = ["StreamDiscovery"]
 

@@ -14,8 +14,8 @@ from instep.ports.source import Source
 from instep.runtime.consumer import Consumer
 from instep.runtime.health import ConsumerEvent
 from instep.runtime.settings import ConsumerSettings
+from instep.runtime.streams.assigned_streams import AssignedStreams
 from instep.runtime.supervision import until_first_ended
-from instep.runtime.workers.assigned_streams import AssignedStreams
 from instep.runtime.workers.child_pipes import pipes_to_parent, write_report
 from instep.runtime.workers.messages import (
     Assignment,

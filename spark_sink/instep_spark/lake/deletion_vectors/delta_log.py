@@ -20,8 +20,10 @@ import pyarrow.parquet as pq
 
 from instep_spark.lake.deletion_vectors.vector_file import descriptor_of
 
-__all__ = ["Action", "DeltaLog"]
+__all__ = ["VECTORS_PROPERTY", "Action", "DeltaLog"]
 
+VECTORS_PROPERTY: Final = "delta.enableDeletionVectors"
+"""Of a table whose changes mark rows, and do not write files anew."""
 Action = dict[str, Any]
 """What stands behind `add`, `remove` … in a line of a commit."""
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")

@@ -24,12 +24,12 @@ from instep_spark.lake.batches.progress import (
     carrying_metadata,
     read_commit_metadata,
 )
+from instep_spark.lake.deletion_vectors.delta_log import VECTORS_PROPERTY
+from instep_spark.lake.merge import Merge, MergeOutcome
 from instep_spark.lake.sql.literals import StreamKey
 from instep_spark.lake.tables.delta_rs_table import DeltaRsTable
-from instep_spark.lake.tables.merge import Merge, MergeOutcome
 from instep_spark.lake.tables.schema import (
     FEED_PROPERTY,
-    VECTORS_PROPERTY,
     VERSION_PROPERTY,
     TableSchema,
 )

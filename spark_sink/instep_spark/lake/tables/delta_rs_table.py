@@ -20,10 +20,11 @@ from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolErr
 from instep.errors import SinkError
 from instep_spark.error_text import first_line
 from instep_spark.lake.batches.progress import APPLICATION, CommitMetadata
+from instep_spark.lake.deletion_vectors.delta_log import VECTORS_PROPERTY
 from instep_spark.lake.deletion_vectors.merge_on_read_table import MergeOnReadTable
+from instep_spark.lake.merge import Merge, MergeOutcome
 from instep_spark.lake.sql.datafusion import query
-from instep_spark.lake.tables.merge import Merge, MergeOutcome
-from instep_spark.lake.tables.schema import FEED_PROPERTY, VECTORS_PROPERTY
+from instep_spark.lake.tables.schema import FEED_PROPERTY
 
 __all__ = ["DeltaRsTable"]
 

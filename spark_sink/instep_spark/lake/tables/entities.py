@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from instep_spark.lake.batches.micro_batch import PendingRows, Segment
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import Sweep
+from instep_spark.lake.merge import Merge
 from instep_spark.lake.sql.literals import StreamKey, in_stream, of_streams, text
 from instep_spark.lake.sql.supersede import (
     ENTITY,
@@ -23,7 +24,6 @@ from instep_spark.lake.sql.supersede import (
     row_supersedes,
 )
 from instep_spark.lake.tables.base import LakeTable, rows_of_classes
-from instep_spark.lake.tables.merge import Merge
 from instep_spark.lake.tables.schema import ENTITIES, TableSchema
 from instep_spark.place import LakePlace
 

@@ -19,6 +19,7 @@ from instep_spark.lake.batches.micro_batch import (
 )
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import Sweep, attempts_began
+from instep_spark.lake.merge import Merge
 from instep_spark.lake.sql.datafusion import rows_among
 from instep_spark.lake.sql.dialect import DATAFUSION, SPARK, Dialect
 from instep_spark.lake.sql.literals import of_streams, text
@@ -35,7 +36,6 @@ from instep_spark.lake.sql.supersede import (
 )
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.lake.tables.identities import landed_rows, resolved_rows
-from instep_spark.lake.tables.merge import Merge
 from instep_spark.lake.tables.schema import TableSchema
 from instep_spark.place import LakePlace
 

@@ -16,7 +16,6 @@ from instep_spark.landing_schema import comment_literal
 __all__ = [
     "FEED_PROPERTY",
     "LAKE_TABLES",
-    "VECTORS_PROPERTY",
     "VERSION_PROPERTY",
     "Column",
     "TableSchema",
@@ -26,8 +25,6 @@ __all__ = [
 
 VERSION_PROPERTY: Final = "instep.lake"
 """Of a table: `LAKE_VERSION`."""
-VECTORS_PROPERTY: Final = "delta.enableDeletionVectors"
-"""Of a table whose changes mark rows, and do not write files anew."""
 FEED_PROPERTY: Final = "delta.enableChangeDataFeed"
 _LINK: Final = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _RULES: Final = "../topics/alignment.md#the-rules"

@@ -15,12 +15,12 @@ from instep_spark.lake.batches.micro_batch import (
     without_contents,
 )
 from instep_spark.lake.batches.progress import TableProgress
+from instep_spark.lake.merge import Merge
 from instep_spark.lake.sql.dialect import DATAFUSION
 from instep_spark.lake.sql.literals import of_streams, text
 from instep_spark.lake.sql.supersede import RECORD
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.lake.tables.composer import UNRESOLVED
-from instep_spark.lake.tables.merge import Merge
 from instep_spark.lake.tables.schema import HEALTH
 from instep_spark.place import LakePlace
 

@@ -15,9 +15,9 @@ from deltalake import DeltaTable, write_deltalake
 from instep.errors import SinkError
 from instep_spark.lake.batches.progress import CommitMetadata, TableProgress
 from instep_spark.lake.deletion_vectors.delta_log import DeltaLog
+from instep_spark.lake.merge import Merge, MergeOutcome
 from instep_spark.lake.sql.datafusion import query
 from instep_spark.lake.tables.delta_rs_table import DeltaRsTable
-from instep_spark.lake.tables.merge import Merge, MergeOutcome
 from tests.instep_spark.lake.deletion_vectors.vector_kit import marking_table
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, TableFeatures, WriterProperties, write_deltalake
 
-from instep_spark.lake.tables.schema import VECTORS_PROPERTY
+from instep_spark.lake.deletion_vectors.delta_log import VECTORS_PROPERTY
 
 __all__ = ["marking_table"]
 

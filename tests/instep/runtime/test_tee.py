@@ -14,7 +14,7 @@ from instep.errors import ConfigurationError, SinkError, StoreUnavailableError, 
 from instep.model import Batch, CommitResult, RecordChunk, Start, StreamState
 from instep.ports import Feed, Source
 from instep.runtime.streams.fan_out import SharedSource
-from instep.runtime.streams.tee import TeeSink
+from instep.runtime.tee import TeeSink
 from instep_sql import SqlStore
 from tests.instep.runtime.consumer_kit import LATER, QUICK, drained, keys
 from tests.instep.scripted_source_kit import info, record
