@@ -16,7 +16,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() + 1))')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test long coverage check lint types docs wheel bench fuzz properties simulate crash chaos pair pooler logs relay wire hostile fmt audit lock clean
+.PHONY: help demo test long coverage check lint types docs wheel bench fuzz properties simulate mutations crash chaos pair pooler logs relay wire hostile fmt audit lock clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -69,6 +69,9 @@ properties: $(READY) ## Run the property tests for long, with new random example
 
 simulate: $(READY) ## Run SEEDS seeds of the simulation (300), or SEED alone with its trace
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --trace,--seeds $(or $(SEEDS),300)) $(ARGS)
+
+mutations: $(READY) ## Decide wrongly in each function of the table of rules: a test finds it (ARGS="A3 S1")
+	$(BIN)/python -m tests.rules $(ARGS)
 
 crash: $(READY) ## Kill the consumer ROUNDS times (100) on SQLite, then on PostgreSQL
 	$(BIN)/python -m tests.crash.rounds --rounds $(or $(ROUNDS),100) $(ARGS)

@@ -188,7 +188,9 @@ class Identities:
         return ids, [] if len(found) > 1 else self._told(found[0], row, above, places)
 
     def _told(self, entity: Entity, row: Row, above: str, places: tuple[str, ...]) -> list[Entity]:
-        """Take what a statement tells anew of the entity that it is about."""
+        """Take what a statement tells anew of the entity that it is about, for the rows behind any
+        cut, too (L1).
+        """
         key = row["key"] if row["token"] else entity.key
         if not places:
             above, places = entity.above, entity.places
@@ -227,6 +229,7 @@ class Identities:
         return f"{row['key']}@{row['ordinal']}"
 
     def _of(self, row: Row, above: str, places: tuple[str, ...]) -> list[Entity]:
+        """The known entities that a row is about, by key, class, uuid and place (A13)."""
         key, entity_class, token = row["key"], row["class"], row["token"]
         of_uuid = self._by_uuid.get(row["uuid"], [])
         named = [one for one in of_uuid if one.key == key]

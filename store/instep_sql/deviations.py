@@ -17,7 +17,7 @@ def count_deviations(
     no: int,
     deviations: Mapping[str, int],
 ) -> None:
-    """Add to the counts of a row, by kind of deviation.
+    """Add to the counts of a row, by kind of deviation (A10).
 
     The transaction has locked the row (`instep_sql.fencing`), so no other count is lost.
     """

@@ -9,9 +9,13 @@ import tokenize
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from textwrap import dedent
+from typing import Final
 
 from docs.import_graph import Tree
 
+REPOSITORY: Final = Path(__file__).resolve().parents[2]
 TAG = re.compile(r"\b[ASL]\d{1,2}\b")
 ANCHOR = re.compile(r"\]\{#([asl]\d{1,2})\}")
 TEST_NAME = re.compile(r"\bdef test_([asl]\d{1,2})_")
@@ -30,24 +34,25 @@ class Row:
     page: str
     anchor: str
     in_part: bool
-    files: tuple[str, ...]
+    functions: tuple[str, ...]
+    """`file::function`, as the tests are named."""
     tests: tuple[str, ...]
     built: bool
 
 
 def table(markdown: str) -> list[Row]:
-    """The rows of the table of rules. A row without a file says "not yet"."""
+    """The rows of the table of rules. A row without a function says "not yet"."""
     return [
         Row(
             tag,
             page,
             anchor,
             bool(in_part),
-            tuple(QUOTED.findall(files)),
+            tuple(QUOTED.findall(functions)),
             tuple(QUOTED.findall(tests)),
-            files != "not yet",
+            functions != "not yet",
         )
-        for tag, page, anchor, in_part, files, tests in ROW.findall(markdown)
+        for tag, page, anchor, in_part, functions, tests in ROW.findall(markdown)
     ]
 
 
@@ -87,6 +92,33 @@ def _cited(source: str) -> Iterator[tuple[int, str]]:
         yield from ((line, tag) for tag in TAG.findall(text))
     for number, text in enumerate(source.splitlines(), 1):
         yield from ((number, tag.upper()) for tag in TEST_NAME.findall(text))
+
+
+def definition(source: str, name: str) -> tuple[int, int]:
+    """The first line of a function or a class, counted from 0, and the line behind it. Raises
+    `LookupError`.
+    """
+    found: ast.AST = ast.parse(source)
+    for part in name.split("."):
+        inner = [one for one in ast.iter_child_nodes(found) if getattr(one, "name", "") == part]
+        if not inner:
+            raise LookupError(f"no {name}")
+        found = inner[-1]
+    assert isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    return found.lineno - 1, found.end_lineno or 0
+
+
+def text_of(place: str) -> str:
+    """The text of a definition, given as `file::name`. Raises `LookupError`."""
+    path, _, name = place.partition("::")
+    source = (REPOSITORY / path).read_text(encoding="utf-8")
+    first, behind = definition(source, name)
+    return "\n".join(source.splitlines()[first:behind])
+
+
+def cites(place: str, tag: str) -> bool:
+    """Whether a function cites a rule, itself and not its file alone."""
+    return tag in {found for _, found in cited(dedent(text_of(place)))}
 
 
 def dotted_names(text: str) -> Iterator[str]:

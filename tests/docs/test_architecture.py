@@ -10,12 +10,14 @@ from tests.docs.architecture_kit import (
     QUOTED,
     Row,
     cited,
+    cites,
     dotted_names,
     exists,
     items,
     names_of,
     prose,
     table,
+    text_of,
 )
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -71,19 +73,16 @@ def test_every_rule_has_one_text_and_one_row() -> None:
 def test_a_row_names_what_is_there(row: Row) -> None:
     assert row.anchor == row.tag.lower()
     assert row.tag in items(PAGES[row.page])
-    for name in row.files:
-        source = (REPOSITORY / name).read_text(encoding="utf-8")
-        assert row.tag in {tag for _, tag in cited(source)}, f"{name} does not cite {row.tag}"
+    for name in row.functions:
+        assert cites(name, row.tag), f"{name} does not cite {row.tag}"
     for name in row.tests:
-        path, _, test = name.partition("::")
-        source = (REPOSITORY / path).read_text(encoding="utf-8")
-        assert re.search(rf"^(?:async )?def {test}\(", source, re.MULTILINE), f"no test {name}"
+        text_of(name)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.tag)
 def test_a_row_states_what_is_not_built_as_the_rule_does(row: Row) -> None:
     assert ("Not yet built:" in RULES[row.tag]) == (row.in_part or not row.built)
-    assert bool(row.files) == row.built
+    assert bool(row.functions) == row.built
     assert not (row.in_part and not row.built)
 
 
@@ -189,9 +188,10 @@ def test_a_rule_is_an_item_with_an_anchor() -> None:
 
 
 def test_a_row_is_read() -> None:
-    text = "| [A2](x.md#a2) in part | `a/b.py`<br>`c.py` | `t.py::test_x` |\n"
+    text = "| [A2](x.md#a2) in part | `a/b.py::c`<br>`d.py::E.f` | `t.py::test_x` |\n"
     (row,) = table(text + "| [A16](x.md#a16) | not yet | not yet |\n")[:1]
-    assert (row.in_part, row.files, row.tests) == (True, ("a/b.py", "c.py"), ("t.py::test_x",))
+    assert (row.in_part, row.functions) == (True, ("a/b.py::c", "d.py::E.f"))
+    assert row.tests == ("t.py::test_x",)
     assert not table("| [A16](x.md#a16) | not yet | not yet |\n")[0].built
 
 

@@ -68,7 +68,7 @@ def pages_of(
 def page_records(
     found: list[Entity], stream: str, opened_at_us: int, seen: set[tuple[str, str]]
 ) -> Iterator[Record]:
-    """One record for each class and uuid; where several statements differ, one for each place.
+    """One record for each class and uuid; where statements differ, one for each place (A13).
 
     The key is the uuid. It is the whole address of statements that differ, of which the
     parent-address of a record shows the one that it is about, and where two classes share a uuid.

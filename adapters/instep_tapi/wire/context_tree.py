@@ -111,7 +111,9 @@ def _walk(
 
 
 def _entity_class(value: dict[str, Any], member: str, parent: str) -> str | None:
-    """The class of the entity that this object is; None where it is none."""
+    """The class of the entity that this object is; None where it is none: a reference is no
+    statement (A13).
+    """
     found = contained_class(member, parent)
     if found in LOCAL_CLASSES:
         return found if isinstance(value.get("local-id"), str) else None
@@ -136,6 +138,7 @@ def _without(value: dict[str, Any], entity_class: str, cut: frozenset[str]) -> d
 
 
 def _kept(value: Any, member: str, parent: str, cut: frozenset[str]) -> Any:
+    """What is stated of a member; of an entity that is cut out its identifier (A13)."""
     if isinstance(value, list):
         return [_kept(item, member, parent, cut) for item in value]
     if not isinstance(value, dict):

@@ -155,7 +155,7 @@ class CatchUpDetector:
         self._silent_from_us = max(now_us, self._silent_from_us)
 
     def arrived(self, now_us: int) -> bool:
-        """Whether nothing can come any more that the position or the moment covers.
+        """Whether nothing can come any more that the position or the moment covers (A12).
 
         `now_us`: the last sign of life of the feed.
         """
@@ -165,6 +165,7 @@ class CatchUpDetector:
         return all(self._passed(partition, now_us) for partition in partitions)
 
     def _passed(self, partition: str, now_us: int) -> bool:
+        """The same of one partition: without it a difference proves nothing (A12)."""
         silent_us = now_us - max(self._silent_from_us, self._heard_us.get(partition, 0))
         reached = self._offsets.get(partition, -1) >= self._position.offsets.get(partition, -1)
         if not reached:

@@ -71,7 +71,8 @@ def decode_chunk(
     *,
     latest_only: bool,
 ) -> DecodedRecords:
-    """What a commit needs of these records of the delivery, with all that cannot be read.
+    """What a commit needs of these records of the delivery, with all that cannot be read (A11), and
+    the departures from the specification (A10).
 
     `latest_only`: only the statement that counts for each key is decoded. The others have no
     effect, so they are neither decoded nor quarantined. Where a statement that counts cannot be

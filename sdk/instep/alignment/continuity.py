@@ -60,7 +60,7 @@ class Continuity(StrEnum):
 def classify(
     first: RecordHeader, position: Position, *, has_older_entity: bool | None = None
 ) -> Continuity:
-    """Classify the first record of a partition after the stream was opened with a token.
+    """Classify the first record of a partition after the stream was opened with a token (A2).
 
     `has_older_entity` answers whether an entity of this lineage is stored whose record lies before
     `first` in its partition; it is only needed (and worth a query of the store) when the answer
@@ -124,7 +124,7 @@ def _known_partitions(position: Position) -> set[str]:
 
 
 def _proven(has_older_entity: bool | None) -> Continuity:  # noqa: FBT001 - internal
-    """Of a restarted stream: whether it began at its oldest record."""
+    """Of a restarted stream: whether it began at its oldest record (A2)."""
     if has_older_entity is None:
         return Continuity.UNDECIDED
     return Continuity.RESTARTED if has_older_entity else Continuity.RESTARTED_AT_OLDEST

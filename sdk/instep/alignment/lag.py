@@ -109,7 +109,7 @@ class LagMonitor:
         self.read_delay_s = 0.0
 
     def lost(self, position: Position, oldest_us: int, now_us: int) -> str:
-        """Why eventual consistency is lost, empty when it is not (TR-548 3.17.3).
+        """Why eventual consistency is lost, empty when it is not (A8; TR-548 3.17.3).
 
         The oldest record read is too old, or the stream was not followed for too long: then ends
         may have left the log unread, and, where a compacted log forgets (A15), other records, too.

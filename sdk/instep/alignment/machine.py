@@ -354,7 +354,9 @@ class Alignment:
         self._move(AlignmentEvent.SWEEP_BEGUN)
 
     def committed(self, batch: Batch, result: CommitResult) -> None:
-        """The batch is durable. A phase that moved meanwhile is kept for the next one."""
+        """The batch is durable, and so is its position (A1). A phase that moved meanwhile is kept for
+        the next one.
+        """
         phase = self.position.phase
         if batch.position.phase is not self.durable.phase:
             self._emit_phase(batch.position)

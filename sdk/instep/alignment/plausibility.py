@@ -94,6 +94,7 @@ class PlausibilityCheck:
         now_us: int,
         deviations: dict[str, int],
     ) -> RecordHeader:
+        """The record without an offset, or with another time, where its own cannot be true (A9)."""
         partition = record.partition
         if record.appended_at_us > now_us + _AHEAD_US:
             # One alone is as late as the record before it. Where all are ahead, it is the clock.

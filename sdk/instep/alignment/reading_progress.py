@@ -33,7 +33,9 @@ class ReadingProgress:
         return self.fruitless >= NO_PROGRESS_AFTER
 
     def ended(self, position: Position) -> None:
-        """Note that a connection ended at this position, which is durable."""
+        """Note that a connection ended at this position, which is durable. To read the same again
+        is no progress (A16).
+        """
         reached = dict(position.offsets)
         if not reached and position.appended_at_us:
             reached = {"": position.appended_at_us}

@@ -29,8 +29,8 @@ class ResumePoint(msgspec.Struct, frozen=True):
 
 
 def retention_s(stream: StreamInfo) -> float | None:
-    """How long a consumer may be away before records that it needs leave the log, in seconds; None:
-    not known.
+    """How long a consumer may be away before records that it needs leave the log, in seconds: in a
+    log that forgets, those of live entities, too (A15). None: not known.
     """
     if stream.mode is Mode.LOG:
         return stream.tombstone_retention_s
@@ -49,7 +49,8 @@ def resume_point(
     realign_reason: str = "",
     new_log: bool = False,
 ) -> ResumePoint:
-    """Decide where to open: after our token, or from the start, for one of eight reasons.
+    """Decide where to open: after our token, as an interrupted attempt does (A7), or from the
+    start, for one of eight reasons.
 
     `realign_reason` is a reason that is known already (a restart, a refused token, a request of the
     operator). `watermark_us` is the provider's time up to which nothing can be missing.
@@ -106,7 +107,8 @@ def new_attempt(stream: StreamInfo, position: Position, *, new_log: bool, now_us
         position.token, position.appended_at_us, position.offsets, position.appended_us
     )
     if position.phase in (Phase.ALIGNING, Phase.BASELINING):
-        # Started anew, an attempt keeps the furthest goal: what was committed before the first try.
+        # Started anew, an attempt keeps the furthest goal: what was committed before the first
+        # try (A7).
         barrier = _furthest(position.barrier, barrier)
         # So it does with a log whose predecessor's offsets still stand in the store.
         new_log = new_log or UNREACHABLE_OFFSET in barrier.offsets.values()

@@ -206,7 +206,9 @@ class PartitionProgress:
         deviations: dict[str, int],
         now_us: int,
     ) -> Sequence[RecordHeader]:
-        """The same, record by record. `stated`: the records as they came."""
+        """The same, record by record. What goes backwards is counted and kept (A9). `stated`: the
+        records as they came.
+        """
         appended_us = self.appended_us
         repeated: list[int] = []
         offsets_back = times_back = 0
@@ -297,7 +299,7 @@ class PartitionProgress:
         )
 
     def sweep_due(self, position: Position, now_us: int) -> bool:
-        """TR-548 ST-2.2 step 7, for each partition; a quiet network comes to its sweep too."""
+        """TR-548 ST-2.2 step 7, for each partition; a quiet network comes to its sweep too (A5)."""
         if self._shown:
             return True
         partitions = self._heard_us.keys() | self.appended_us.keys()
@@ -321,6 +323,7 @@ class PartitionProgress:
         return partition in self._plausible.ahead
 
     def _passed(self, partition: str, position: Position, now_us: int) -> bool:
+        """Whether what was read of a partition, or its silence, makes the sweep due (A5)."""
         barrier = position.barrier
         at_us = self.appended_us.get(partition, 0)
         # Newer than the barrier is what a safe sweep needs. Newer than the attempt itself is what

@@ -87,6 +87,7 @@ class Record(RecordHeader, frozen=True, gc=False):
 
     # It runs for each record; a local name is found faster.
     def __post_init__(self, _update: RecordType = _CREATE_UPDATE) -> None:
+        # A DELETE and a TOMBSTONE end their entity, together or alone (A4).
         if self.kind is _update:
             if self.ends is _BY_KIND:
                 force_setattr(self, "ends", False)

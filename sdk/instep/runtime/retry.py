@@ -125,7 +125,7 @@ class ReconnectPacing:
         """Connections in a row that ended because the stream must be opened again."""
 
     def wait_s(self, *, fruitful: bool, reopens: bool, stalled: bool, late: bool = False) -> float:
-        """The wait in seconds after a connection.
+        """The wait in seconds after a connection (A16).
 
         Args:
             fruitful: It was healthy, and made progress or left the stream aligned.

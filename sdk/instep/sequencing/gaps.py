@@ -71,7 +71,7 @@ class GapTimer:
         )
 
     def act(self, missing: int, highest: int, since_us: int, now_us: int) -> GapPolicy | None:
-        """The policy to apply to the first missing number now; None before its deadline."""
+        """The policy to apply to the first missing number now (S4); None before its deadline."""
         if now_us < self.due_us(since_us):
             return None
         settings = self._settings

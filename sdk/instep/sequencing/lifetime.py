@@ -45,14 +45,14 @@ class Lifetime:
         return self.expires_at_us or idle_at_us or None
 
     def timeout(self, now_us: int) -> SequenceEvent | None:
-        """Why the sequence ends now, EXPIRED or IDLE; None: it does not end."""
+        """Why the sequence ends now, EXPIRED or IDLE (S10); None: it does not end."""
         due_us = self.due_us()
         if due_us is None or now_us < due_us:
             return None
         return SequenceEvent.EXPIRED if due_us == self.expires_at_us else SequenceEvent.IDLE
 
     def active(self, now_us: int) -> None:
-        """Restart the idle time: the peer sent something, or could not because we were away."""
+        """Restart the idle time: the peer sent something, or could not, as we were away (S10)."""
         if self._idle_us and now_us - self.active_at_us >= self._step_us:
             self.active_at_us = now_us
 
@@ -67,7 +67,7 @@ class Lifetime:
             self.ended_at_us, self._ended_in = now_us, phase
 
     def forget_at_us(self) -> int | None:
-        """From when on the sequence may be forgotten; None while it accepts messages."""
+        """From when on the sequence may be forgotten (S10); None while it accepts messages."""
         if not self.ended_at_us:
             return None
         copies_until_us = min(self.copies_until_us, self.ended_at_us + self._keep_copies_us)

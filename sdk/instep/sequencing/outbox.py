@@ -197,8 +197,8 @@ class Outbox:
         return outcome
 
     def tick(self, now_us: int, away: Collection[str] = ()) -> OutboxDecision:
-        """Act on the time: send again what was neither acknowledged nor reported. For recipients
-        that are `away` the messages are kept, and no sending is counted.
+        """Act on the time: send again what was neither acknowledged nor reported (S12). For
+        recipients that are `away` the messages are kept, and no sending is counted.
         """
         outcome = OutboxDecision()
         for sent in list(self._sent.values()):

@@ -325,8 +325,8 @@ class Sequencer:
         self.durable = state
 
     def rolled_back(self) -> None:
-        """Undo all decisions since the last commit, because their transaction failed. The sender
-        received no answer, so it sends again.
+        """Undo all decisions since the last commit, because their transaction failed (S3). The
+        sender received no answer, so it sends again.
         """
         self._load(self.durable)
 
@@ -411,6 +411,7 @@ class Sequencer:
                 self._end_request(event, outcome, now_us)
             else:
                 self._number_request(event, outcome, now_us)
+            # Before the next event: an envelope is decided as its sender meant it, in order (S11).
             self._settle(outcome)
         return self._end(outcome, now_us)
 
@@ -601,7 +602,7 @@ class Sequencer:
     def _one_by_one(
         self, messages: Sequence[MessageHeader], outcome: Decision, now_us: int
     ) -> list[MessageHeader]:
-        """Decide any messages one after the other; returns those accepted. The reference for
+        """Decide any messages one after the other (S1); returns those accepted. The reference for
         `instep.sequencing.fast_path`.
 
         Messages that arrived together are taken by rising number, so none waits for another.
@@ -649,8 +650,9 @@ class Sequencer:
         return accepted
 
     def _take_ahead(self, message: MessageHeader, ahead: int, now_us: int) -> Refusal | None:
-        """Buffer a new message that is `ahead` of the next number, or, where there is no order,
-        note it as released. Returns why it is refused; None: it is accepted.
+        """Buffer a new message that is `ahead` of the next number (S2), or, where there is no
+        order, note it as released. Returns why it is refused, expired among them (S6); None: it is
+        accepted.
         """
         number = message.number
         if number >= self._stop():
@@ -666,8 +668,8 @@ class Sequencer:
         return None
 
     def _not_new(self, message: MessageHeader, outcome: Decision) -> bool:
-        """Decide a message that is not new: its number is accounted for or buffered, or its
-        deadline has passed. Returns whether it is a copy with other content.
+        """Decide a message that is not new (S1): its number is accounted for or buffered, or its
+        deadline has passed. Returns whether it is a copy with other content (S7).
         """
         number, window = message.number, self._window
         if number in window.received and self.phase is not SequencePhase.TERMINATED:
@@ -710,6 +712,7 @@ class Sequencer:
     # -- requests --------------------------------------------------------------------------------
 
     def _cancel(self, ranges: Pairs) -> None:
+        """Promise that what was not received will never be accepted (S5)."""
         for low, high in ranges:
             self._check_range(low, high)
         if self.phase in (SequencePhase.FAILED, SequencePhase.TERMINATED):
@@ -723,6 +726,7 @@ class Sequencer:
         window.add_cancelled(numbers)
 
     def _fill(self, ranges: Pairs) -> None:
+        """Count numbers as received that no message will have, cancelled ones too (S5)."""
         for low, high in ranges:
             self._check_range(low, high)
             if self.last_number is not None and high > self.last_number:
@@ -814,6 +818,7 @@ class Sequencer:
             )
 
     def _enforce_gap_limit(self, outcome: Decision) -> None:
+        """Fail a sequence whose state would grow without a bound (S8)."""
         limit = self.settings.limit_gaps
         if self.phase not in REFUSALS and self._window.lasting_ranges() > limit:
             self._fail(f"the sequence has more than {limit:,} gaps", outcome)
@@ -865,7 +870,7 @@ class Sequencer:
         return since_us
 
     def _act_on_gap(self, now_us: int, outcome: Decision) -> bool:
-        """Let the policy act on the first gap. Returns whether delivery advanced, perhaps to
+        """Let the policy act on the first gap (S4). Returns whether delivery advanced, perhaps to
         another gap.
         """
         since_us = self._gap_since_us()

@@ -234,7 +234,7 @@ class ReceiveWindow:
     # -- delivery --------------------------------------------------------------------------------
 
     def advance(self, number: int, deliver: list[int]) -> int:
-        """Release the buffered messages from `number` on, skip the numbers that need none, and
+        """Release the buffered messages from `number` on, skip the numbers that need none (S2), and
         append the released to `deliver`; returns the new `next_number`.
         """
         skippable, take = self.skippable, self.buffered.pop

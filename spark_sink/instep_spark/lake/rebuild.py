@@ -19,7 +19,7 @@ __all__ = ["rebuild", "rebuilt_at"]
 
 
 def rebuild(spark: SparkSession, place: LakePlace, names: Collection[str]) -> dict[str, int]:
-    """Rebuild these tables of a lake. Returns the number of rows of each."""
+    """Rebuild these tables of a lake (L3). Returns the number of rows of each."""
     pipeline = Pipeline(place, tables=names)
     pipeline.entities.open(spark)
     _refuse_without_first_rows(spark, pipeline)
@@ -50,6 +50,7 @@ def rebuilt_at(place: LakePlace, name: str) -> str:
 
 
 def _refuse_without_first_rows(spark: SparkSession, pipeline: Pipeline) -> None:
+    """Raise `SinkError` where the tables know more than `changes` does (L3)."""
     progress = pipeline.entities.progress
     known = {key for key, one in progress.by_stream.items() if one.ordinal}
     first = spark.sql(

@@ -43,7 +43,7 @@ class Quarantine:
         self._all_known = False
 
     def keep(self, stream: str, unreadable: Sequence[Unreadable], now_us: int) -> None:
-        """Add records. Raises `StoreUnavailableError` where the quarantine is full."""
+        """Add records, each once (A11). Raises `StoreUnavailableError` where there is no room."""
         if not unreadable:
             return
         kept = self._of(stream)

@@ -15,7 +15,7 @@ _NOTHING: Final = object()
 
 
 def alike(left: bytes | bytearray, right: bytes | bytearray, contained: AbstractSet[str]) -> bool:
-    """Whether two JSON texts state the same of an entity.
+    """Whether two JSON texts state the same of an entity (A13).
 
     The order of object members does not matter. Neither does the order of a list whose elements
     each have an identity (see `by_identity`). Members in `contained` hold entities with records of

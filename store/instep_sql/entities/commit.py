@@ -47,7 +47,7 @@ def commit(
 ) -> CommitResult:
     """Write all of a batch in the caller's transaction.
 
-    1. The position is advanced; `FencedError` if another process has advanced it.
+    1. The position is advanced (A1); `FencedError` if another process has advanced it.
     2. Records are written by rule A3, and their changes appended to the journal. Where they are
        kept, episodes of alarms and series of measurements follow each statement.
     3. The step of the sweep follows: the entities of the batch are marked by then.

@@ -61,7 +61,7 @@ def keep(
     options: SqlOptions,
     now_us: int,
 ) -> None:
-    """Add records to the quarantine; the same record received again is kept once.
+    """Add records to the quarantine (A11); the same record received again is kept once.
 
     Over a limit, replayed entries are removed, oldest first. No other entry is removed: a full
     quarantine raises `StoreUnavailableError`, and the batch is not committed.

@@ -33,8 +33,8 @@ def replay(
     records: Sequence[Record],
     now_us: int,
 ) -> int:
-    """Write the records of this entry by rule A3, beside a consumer that may be running. Returns
-    the number of entities changed. Raises `SinkError` if there is no such entry.
+    """Write the records of this entry by rule A3, beside a consumer that may be running (A11).
+    Returns the number of entities changed. Raises `SinkError` if there is no such entry.
     """
     found = connection.execute(_QUARANTINED, {"id": entry}).one_or_none()
     if found is None:

@@ -52,8 +52,8 @@ def sweep(
     mode: Journal,
     now_us: int,
 ) -> SweepResult:
-    """Remove the unmarked entities among the next rows of the table. All steps together pass the
-    table once.
+    """Remove the unmarked entities among the next rows of the table (A5). All steps together pass
+    the table once: an interrupted sweep goes on from its cursor (A7).
 
     A step reads `limit_records` rows of any stream, so its work is bounded in a shared database,
     too. New rows are marked, so the sweep never removes them.

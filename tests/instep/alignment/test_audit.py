@@ -27,6 +27,7 @@ def test_an_empty_log_has_arrived_when_it_is_silent() -> None:
 
 
 def test_a_record_after_the_moment_is_arrival() -> None:
+    """A12: the audit has passed the moment at which it compared."""
     one = arriving()
     one.heard([record(7, at_s=-1)], T0_US + S)
     assert not one.arrived(T0_US + S)
@@ -66,6 +67,7 @@ def test_a_silence_that_the_provider_explains_proves_nothing() -> None:
 
 
 def test_every_partition_must_have_arrived() -> None:
+    """A12: one that is still behind may bring a change."""
     one = arriving()
     one.aim(Position(offsets={"0": 3, "1": 3}), T0_US)
     one.heard([record(3, at_s=1)], T0_US)

@@ -129,6 +129,7 @@ def test_a_message_to_nobody_has_a_number_and_is_not_kept() -> None:
 
 
 def test_who_is_away_costs_the_others_nothing_and_nothing_is_counted_for_them() -> None:
+    """S12: one peer holds up no other."""
     outbox = outbox_with(1, ALICE, BOB, settings=OutboxSettings(limit_sent_count=3))
     now_us = T0_US
     for count in (2, 3):

@@ -46,6 +46,14 @@ def test_s2_delivery_is_in_order_without_skipping() -> None:
     assert (sequencer.buffered_messages, sequencer.buffered_bytes) == (0, 0)
 
 
+def test_s2_no_number_is_skipped_but_one_that_needs_no_message() -> None:
+    sequencer = Sequencer()
+    sequencer.cancel(3, 3, T0_US)
+    assert received(sequencer, 5, 4).deliver == []
+    assert received(sequencer, 1).deliver == [1]
+    assert received(sequencer, 2).deliver == [2, 4, 5]
+
+
 def test_s3_received_is_claimed_only_after_the_commit() -> None:
     sequencer = Sequencer()
     sequencer.receive(numbered(1, 2, 4), T0_US)

@@ -479,6 +479,7 @@ async def test_tables_of_a_database_are_landed_in_and_followed(
 def test_a_sweep_that_would_remove_too_much_is_held_and_released(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    """A6, in a lake."""
     rows = [row(1, "ATTEMPT", key="")]
     rows += [row(number) for number in range(2, 8)]
     rows += [row(8, "ATTEMPT", key="", attempt=2), row(9, key="n2", attempt=2)]

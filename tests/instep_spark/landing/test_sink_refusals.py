@@ -22,6 +22,7 @@ from tests.instep_sql.store_kit import create_update, stream_info
 
 @pytest.mark.asyncio
 async def test_what_cannot_be_read_is_kept_once(tmp_path: Path) -> None:
+    """A11, in a lake."""
     url = url_of(tmp_path)
     bad = Unreadable("s1", b"\xff{", "no JSON", "t2")
     async with stage(url, quarantine_max_records=3) as at:

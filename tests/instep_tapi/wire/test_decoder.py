@@ -215,6 +215,7 @@ def test_4_7_what_ends_an_alarm(alarm: dict[str, Any], ends: bool) -> None:
 
 @pytest.mark.parametrize("state", ["ACTIVE", "tapi-streaming:ALARM_DETECTOR_STATE_INTERMITTENT"])
 def test_4_4_the_state_of_the_detector_overrules_a_legacy_severity(state: str) -> None:
+    """A4: the state decides, and a severity only where none is stated."""
     detail = {
         "legacy-properties": {"perceived-severity": "CLEARED"},
         "alarm-detector-state": state,

@@ -365,6 +365,7 @@ class MessageIntake:
             self._give_claims(requests, group)
             return None
         try:
+            # Nothing is answered before this returns (S3).
             await self._store.commit(message_group)
         except BaseException:
             self._deviations.update(deviations)

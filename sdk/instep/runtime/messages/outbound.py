@@ -146,7 +146,7 @@ class EffectDispatcher:
             self._has_work.set()
 
     def _next(self) -> _Work | None:
-        """Take the next effect that has a slot out of its queue; None: there is none."""
+        """Take the next effect whose peer has a slot out of its queue (S12); None: no one has."""
         if len(self._under_way) >= self._limits.effects_at_once:
             return None
         for _ in range(len(self._queues)):

@@ -312,7 +312,7 @@ def _dense(pending: PendingRows, progress: TableProgress) -> bool:
 
 
 def _behind(rows: DataFrame, progress: TableProgress) -> DataFrame:
-    """Rows with a larger ordinal than their stream has in `progress`."""
+    """Rows with a larger ordinal than their stream has in `progress`: what a table lacks (L4)."""
     by_stream = {
         key: stream_progress.ordinal
         for key, stream_progress in progress.by_stream.items()

@@ -133,6 +133,7 @@ async def receiving(**limits: Any) -> AsyncIterator[Received]:
 
 
 async def test_nothing_is_answered_before_its_commit() -> None:
+    """S3: the answer claims what is durable."""
     async with receiving() as at:
         at.store.go.clear()
         at.submit(1)

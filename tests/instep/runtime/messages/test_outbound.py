@@ -94,6 +94,7 @@ async def dispatching(**limits: float) -> AsyncIterator[Outgoing]:
 
 
 async def test_a_peer_that_never_answers_holds_up_no_other() -> None:
+    """S12: each peer has slots of its own."""
     async with dispatching(effects_at_once=4, effects_per_peer=2) as at:
         at.post.tarpits = {"eve"}
         for n in range(100):

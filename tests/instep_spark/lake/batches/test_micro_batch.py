@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from instep_spark.lake.batches.micro_batch import MicroBatch
-from instep_spark.lake.batches.progress import TableProgress
+from instep_spark.lake.batches.progress import StreamProgress, TableProgress
 from tests.instep_spark.lake.lake_kit import changes
 from tests.instep_spark.lake.log_kit import START_US, Row, land
 
@@ -43,3 +43,11 @@ def test_few_rows_with_small_contents_are_held(
     assert held(len(ROWS), total[0])
     assert not held(len(ROWS) - 1, total[0])
     assert not held(len(ROWS), total[0] - 1)
+
+
+def test_l4_a_table_reads_the_rows_that_it_lacks(spark: SparkSession, tmp_path: Path) -> None:
+    land(tmp_path, ROWS)
+    landed = changes(spark, tmp_path)
+    batch = MicroBatch(landed, landed, str(tmp_path), lambda pending: pending)
+    pending = batch.after(TableProgress({("c", "s"): StreamProgress(3)}))
+    assert sorted(row.ordinal for row in pending.rows.collect()) == [4, 5]

@@ -1,0 +1,28 @@
+"""Makes each mistake in turn: `make mutations`, or `make mutations ARGS="A3 S"` for some rules."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from tests.rules.mutation import module_of, result
+from tests.rules.mutations import MUTATIONS
+
+
+def main(rules: Sequence[str] = ()) -> int:
+    """Try the mutations of these rules, of all without; 1 where one is not found."""
+    chosen = [one for one in MUTATIONS if not rules or one.rule in rules]
+    for mutation in chosen:  # loaded once, for all processes to come
+        importlib.import_module(module_of(mutation.place.partition("::")[0]))
+    found = 0
+    for mutation in chosen:
+        ended = result(mutation, mutation.test)
+        found += ended == "failed"
+        print(f"{'found' if ended == 'failed' else ended.upper():8}{mutation}", flush=True)
+    print(f"{found} of {len(chosen)} mistakes are found")
+    return int(found < len(chosen))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
