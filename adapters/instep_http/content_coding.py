@@ -33,8 +33,8 @@ class CorruptBodyError(Exception):
 
 
 def coding_of(fields: Sequence[str]) -> str | None:
-    """The coding of a body, by its fields of Content-Encoding: "gzip", "deflate", or "" for none.
-    None: another one, or more than one.
+    """The coding of a body, by its fields of Content-Encoding (RFC 9110 8.4): "gzip", "deflate", or
+    "" for none. None: another one, or more than one.
     """
     if not fields:
         return ""

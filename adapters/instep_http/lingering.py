@@ -1,4 +1,5 @@
-"""Closes a connection so that the peer can still read its last response (RFC 9112 9.6).
+"""Closes a connection so that the peer can still read its last response (RFC 9112 9.6), also where
+it has sent more on a kept connection (RFC 9112 9.3).
 
 A connection that is closed while bytes of the peer wait unread is reset, and the reset can destroy
 the response on its way. So our side is closed first. What the peer still sends is read and thrown

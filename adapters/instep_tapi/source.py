@@ -343,6 +343,8 @@ class TapiSource(Source):
             endpoint=address.endpoint,
             mode=mode,
             classes=type_.classes,
+            # Only CHANGE_ONLY states parts. Whole entities replace what is stored, on change
+            # (TR-548 3.8.2.1) or periodically (TR-548 3.8.2.3): a repetition changes nothing.
             partial_updates=type_.record_strategy == LogRecordStrategy.CHANGE_ONLY,
             may_start_with_snapshot=mode is Mode.LOG and may_be_emulated(type_),
             variant=f"{type_.storage_strategy} {type_.record_strategy}",

@@ -157,7 +157,7 @@ def check_same_group(request: Request, known: GroupAttributes, identity: str = "
 
 def deadline_us(request: Request, options: Options, now_us: int) -> int:
     """Until when a message may wait for those before it: its ExpiryTime, or the end of its
-    PersistDuration.
+    PersistentDuration (Rel16 step 3).
     """
     if options.persist_duration_s is None:
         return request.expires_at_us

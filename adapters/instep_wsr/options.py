@@ -35,7 +35,7 @@ class Options(SoapOptions, frozen=True, kw_only=True, forbid_unknown_fields=True
     acknowledge: Acknowledge = Acknowledge.DELIVERY
     """Whether ``delivery`` or ``receipt`` acknowledges a message that came ahead of its turn."""
     persist_duration_s: Seconds | None = None
-    """PersistDuration: how long a message waits at most for those before it, in seconds. Then it
+    """PersistentDuration: how long a message waits at most for those before it, in seconds. Then it
     is reported to its sender by a fault, and removed. None: until its own ExpiryTime.
     """
     max_expiry_s: Seconds = 30 * _DAY_S

@@ -276,8 +276,8 @@ class ReceivingRmp:
                 return []
 
     async def _take(self, received: SoapRequest, request: Request) -> GroupReply:
-        """Make a message durable (Rel16 steps 2 to 6); returns the reply to it. Raises
-        `RmFaultError`.
+        """Make a message durable; returns the reply to it: duplicated or not, it is acknowledged
+        (Rel16 step 4). Raises `RmFaultError`.
         """
         for _ in range(2):
             attributes = await self._group(received, request)
@@ -317,6 +317,9 @@ class ReceivingRmp:
     ) -> tuple[Receipt, Claims] | None:
         """Apply a message to its group; returns its receipt, and the claims of the commit. None:
         the group is not known any more. Raises `RmFaultError`.
+
+        A duplicate of what was delivered or waits is found (Rel16 step 2) and removed
+        (Rel16 step 5); a group with MessageOrder is delivered in order (Rel16 step 6).
         """
         claims = await self._intake.claims(request.group_id)
         if claims is None:

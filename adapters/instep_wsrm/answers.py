@@ -49,7 +49,9 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def wsa(self) -> WsaVersion:
-        """The version to answer in: the one of the request, else the specification's own."""
+        """The version of WS-Addressing to answer in (WS-RM 3.3): the one of the request, else the
+        specification's own.
+        """
         addressing = self.addressing
         return addressing.version if addressing.stated else self.version.addressing
 
@@ -95,7 +97,8 @@ class AcknowledgedSequence(msgspec.Struct, frozen=True, gc=False):
 
 
 def acknowledged_response(exchange: Exchange, claimed: list[AcknowledgedSequence]) -> bytes | None:
-    """The response that only acknowledges; None: there is nothing to say.
+    """The response that only acknowledges; None: there is nothing to say. Its blocks go piggy-back
+    on any other response (WS-RM 3.2).
 
     One acknowledgement without cancelled numbers, as nearly all are, is written as text, with the
     bytes that `Exchange.response` would give.
@@ -128,8 +131,9 @@ def acknowledged_response(exchange: Exchange, claimed: list[AcknowledgedSequence
 def acknowledgements(
     version: RmVersion, identifier: str, claims: Claims, *, cancels: bool = False
 ) -> list[_Element]:
-    """SequenceAcknowledgement, and SequenceCancelAcknowledgement where numbers are cancelled or
-    `cancels`: the request asked to cancel some. Their ranges never overlap (S5).
+    """SequenceAcknowledgement (WS-RM 3.9), and SequenceCancelAcknowledgement (proposal 3) where
+    numbers are cancelled or `cancels`: the request asked to cancel some. Their ranges never overlap
+    (S5).
     """
     blocks = []
     received = encoder.acknowledgement(

@@ -225,7 +225,7 @@ class Destination:
     # -- the life of a sequence ------------------------------------------------------------------
 
     async def _create(self, exchange: Exchange, asked: CreateSequence, sender: str) -> bytes | None:
-        """Open a sequence. `sender`: the IP address of the request."""
+        """Open a sequence (WS-RM 3.4). `sender`: the IP address of the request."""
         version, options = exchange.version, self._options
         self._responder.check(exchange)
         acks_to = asked.acks_to
@@ -272,12 +272,14 @@ class Destination:
         return self._responder.respond(exchange, exchange.response(action, (), body), action)
 
     async def _close(self, exchange: Exchange, rm: RmMessage, asked: CloseSequence) -> bytes | None:
+        """Close a sequence (WS-RM 3.5)."""
         self._responder.check(exchange)
         return await self._end(exchange, rm, asked, [Close(asked.last_number)])
 
     async def _terminate(
         self, exchange: Exchange, rm: RmMessage, asked: TerminateSequence
     ) -> bytes | None:
+        """Terminate a sequence (WS-RM 3.6)."""
         version = exchange.version
         if version.closes:
             self._responder.check(exchange)
@@ -296,7 +298,9 @@ class Destination:
         asked: CloseSequence | TerminateSequence,
         events: list[IntakeEvent],
     ) -> bytes | None:
-        """Close or terminate; what the headers ask for is decided with it (S11)."""
+        """Close or terminate; what the headers ask for, cancellations too (proposal 4), is decided
+        with it (S11).
+        """
         version, identifier = exchange.version, asked.identifier
         attributes = await self._known(exchange, identifier)
         claims = await self._apply(version, identifier, [*requests(rm, identifier), *events])
@@ -322,7 +326,7 @@ class Destination:
     async def _message(
         self, exchange: Exchange, rm: RmMessage, request: SoapRequest
     ) -> bytes | None:
-        """A message of a sequence, or headers alone."""
+        """A message of a sequence (WS-RM 3.7), or headers alone."""
         version, header, envelope = exchange.version, rm.sequence, request.envelope
         if envelope.body and (header is None or header.number is None):
             raise rm_required()

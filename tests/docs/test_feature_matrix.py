@@ -8,6 +8,8 @@ from typing import Final
 
 import pytest
 
+from tests.docs.clauses_kit import citing, clauses, sources
+
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _ROW: Final = re.compile(r"\| (?P<what>.+?) \| (?P<claim>yes|partly|no|–|) \|.*\|(?P<tried>.*)\|")
 
@@ -37,3 +39,48 @@ def test_each_claim_is_tried_by_a_test_that_exists(claim: str) -> None:
     assert {
         what: tried for what, tried in claims.items() if not {*tried} <= known or not tried
     } == {}
+
+
+def test_each_clause_is_cited_where_it_is_decided() -> None:
+    files = sources(_ROOT)
+    named = set(clauses((_ROOT / "docs/feature-matrix.md").read_text(encoding="utf-8")))
+    assert len(named) > 90
+    assert [clause for clause in sorted(named) if not citing(clause, files)] == []
+
+
+def test_the_clauses_of_a_row_are_those_that_it_names() -> None:
+    matrix = """
+## Clauses
+| 3.12, 3.13 The context | yes | | |
+| 3.18 Stream monitor | partly | | |
+## WS-ReliableMessaging
+| 3.4 IncompleteSequenceBehavior | yes | | |
+| Cancellation proposal 2, 3 SequenceCancel | yes | | |
+## HTTP of every listener
+| RFC 9110 8.4 Content-Encoding | yes | | |
+## WS-Reliability
+| Request: groupId, `last` | yes | | |
+| Rel16 step 3 PersistentDuration | yes | | |
+## Stores and operation
+| 9 lives | yes | | |
+"""
+    assert [*clauses(matrix)] == [
+        *("TR-548 3.12", "TR-548 3.13", "WS-RM 3.4", "IncompleteSequenceBehavior"),
+        *("proposal 2", "proposal 3", "SequenceCancel", "RFC 9110 8.4", "groupId", "last"),
+        *("Rel16 step 3", "PersistentDuration"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('"""It aligns (TR-548 3.10)."""', True),
+        ("x = 1  # TR-548 3.10, for short", True),
+        ('"""It aligns (TR-548 3.10.1)."""', False),
+        ('"""It aligns (TR-548 13.10)."""', False),
+        ('"""It takes Python 3.10."""', False),
+        ('X = "TR-548 3.10"', False),
+    ],
+)
+def test_a_citation_is_a_comment_or_a_docstring(text: str, found: bool) -> None:
+    assert bool(citing("TR-548 3.10", {"x.py": text})) is found

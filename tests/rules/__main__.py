@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Sequence
 
-from tests.rules.mutation import module_of, result
+from tests.rules.mutation import load, result
 from tests.rules.mutations import MUTATIONS
 
 
 def main(rules: Sequence[str] = ()) -> int:
     """Try the mutations of these rules, of all without; 1 where one is not found."""
     chosen = [one for one in MUTATIONS if not rules or one.rule in rules]
-    for mutation in chosen:  # loaded once, for all processes to come
-        importlib.import_module(module_of(mutation.place.partition("::")[0]))
+    load(mutation.test for mutation in chosen)
     found = 0
     for mutation in chosen:
-        ended = result(mutation, mutation.test)
+        ended = result(mutation)
         found += ended == "failed"
         print(f"{'found' if ended == 'failed' else ended.upper():8}{mutation}", flush=True)
     print(f"{found} of {len(chosen)} mistakes are found")

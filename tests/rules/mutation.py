@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import io
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import redirect_stdout
 from operator import attrgetter
 from pathlib import Path
 from types import CodeType
@@ -17,6 +19,11 @@ import pytest
 from tests.docs.architecture_kit import REPOSITORY, definition
 
 _TIMEOUT_S: Final = 300
+_OPTIONS: Final = (
+    *("-q", "-x", "-n", "0", "-p", "no:cacheprovider"),
+    *("-k", "not postgresql"),  # it may not be there
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # `load` has imported the plug-ins
+)
 _NO_DECISIONS: Final = (NameError, AttributeError, TypeError, ImportError, SyntaxError)
 """What a text raises that is no program. Whoever mutates meant to decide something else."""
 
@@ -46,11 +53,20 @@ def mutated(source: str, mutation: Mutation) -> str:
     return "\n".join([*lines[:first], text.replace(mutation.old, mutation.new), *lines[behind:]])
 
 
-def result(mutation: Mutation | None, test: str) -> str:
-    """Run a test in a process of its own; how it ended: `passed`, `failed`, or what went wrong."""
+def load(tests: Iterable[str]) -> None:
+    """Import all that these tests need, once for the processes of `result`. Runs nothing, so that
+    no thread is there when they fork.
+    """
+    with redirect_stdout(io.StringIO()) as said:
+        code = pytest.main([*_OPTIONS, "--collect-only", *dict.fromkeys(tests)])
+    assert code == pytest.ExitCode.OK, said.getvalue()
+
+
+def result(mutation: Mutation) -> str:
+    """Run its test in a process of its own; how it ended: `passed`, `failed`, or what is wrong."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_run, args=(mutation, test, theirs))
+    process = context.Process(target=_run, args=(mutation, theirs))
     process.start()
     theirs.close()
     try:
@@ -61,16 +77,13 @@ def result(mutation: Mutation | None, test: str) -> str:
         process.join()
 
 
-def _run(mutation: Mutation | None, test: str, answer: Any) -> None:
+def _run(mutation: Mutation, answer: Any) -> None:
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
-    if mutation is not None:
-        _make(mutation)
+    _make(mutation)
     seen = _Failures()
-    # A parameter may be a database that is not there.
-    options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-k", "not postgresql"]
-    code = pytest.main([*options, "--timeout", str(_TIMEOUT_S), test], plugins=[seen])
+    code = pytest.main([*_OPTIONS, "--timeout", str(_TIMEOUT_S), mutation.test], plugins=[seen])
     known = {pytest.ExitCode.OK: "passed", pytest.ExitCode.TESTS_FAILED: "failed"}
     answer.send(seen.mistaken or known.get(pytest.ExitCode(code), f"{code!r}"))
 

@@ -1,4 +1,6 @@
-"""Chooses among the streams of a provider, with a reason for each (TR-548 ST-0.2). Pure."""
+"""Chooses among the streams of a provider, by class (TR-548 ST-3.1), id and strategy, with a reason
+for each (ST-0.2). Pure.
+"""
 
 from __future__ import annotations
 
@@ -179,7 +181,9 @@ def _carries_everything(type_: StreamType) -> bool:
 
 
 def log_mode(type_: StreamType, *, trust_compacted: bool = False) -> Mode:
-    """Whether the log alone gives state (TR-548 3.8.1; A15).
+    """Whether the log alone gives state (TR-548 3.8.1; A15): a compacted log that keeps the last
+    record of each entity does (3.8.1.1), and so does a full history (3.8.1.3). A truncated log does
+    not (3.8.1.2).
 
     A log that forgets live entities would lead to a sweep of them. So no log is trusted that states
     for how long it keeps its records, nor COMPACTED without compacted-log-details, unless
@@ -214,7 +218,7 @@ def compacts(type_: StreamType) -> bool:
 def may_be_emulated(type_: StreamType) -> bool:
     """Whether what a log in `Mode.LOG` states may begin with a snapshot of current state (TR-548
     3.19.2): seen from outside, such a log keeps changes and tombstones for one and the same time
-    (3.19.3).
+    (3.19.3). A full compacted log (3.19.1) keeps tombstones longer.
     """
     one_time = type_.compaction_delay_s == type_.tombstone_retention_s
     return type_.storage_strategy == "COMPACTED" and one_time

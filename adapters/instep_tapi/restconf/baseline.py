@@ -1,4 +1,5 @@
-"""Reads current state by GET, class by class, for logs that cannot give it alone.
+"""Reads current state by GET, class by class, for logs that cannot give it alone, as truncated ones
+(TR-548 3.8.1.2).
 
 A baseline is whole or it is an error: what cannot be read must never look like what is not there.
 It states an entity as the stream would, and each entity once (A13).

@@ -1,4 +1,5 @@
-"""Walks a TAPI context as a tree and gives its entities, as a stream would state them. Pure.
+"""Walks a TAPI context as a tree and gives its entities, as a stream of the context would state
+them (TR-548 3.9.1). Pure.
 
 An entity is what stands where the YANG contains entities of its class (`containment`). Anything
 else with a uuid is a reference or a copy, and states nothing (A13). An entity is stated without the

@@ -1,4 +1,7 @@
-"""Reads log-record-headers: type, place in the log, and the mandatory texts (TR-548 3.10)."""
+"""Reads log-record-headers: type, place in the log, and the mandatory texts (TR-548 3.10).
+
+The place tells the order of what happened to an entity, and no event time does (TR-548 3.11).
+"""
 
 from __future__ import annotations
 

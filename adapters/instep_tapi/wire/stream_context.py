@@ -55,6 +55,7 @@ class StreamType(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def deviations(self) -> tuple[str, ...]:
         """What the type states against the specification, by kinds of `DEVIATIONS`."""
+        # Tombstone-retention is to be longer than compaction-delay (TR-548 4.3.4).
         delay_s, retention_s = self.compaction_delay_s, self.tombstone_retention_s
         if delay_s is None or retention_s is None or retention_s >= delay_s:
             return ()

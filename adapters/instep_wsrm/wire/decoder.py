@@ -148,10 +148,12 @@ def _sequence(version: RmVersion, block: _Element) -> SequenceHeader:
 
 
 def _ranges(block: _Element) -> NumberRanges:
+    """SequenceCancel (proposal 2)."""
     return NumberRanges(_identifier(block), _message_ranges(block))
 
 
 def _fill(block: _Element) -> NumberRanges:
+    """SequenceFill (proposal 5), in each spelling of its ranges."""
     ranges, stated = _message_ranges(block), _child(block, "MessageNumber")
     if stated is not None:
         number = _number(stated.text, "MessageNumber")
@@ -160,6 +162,7 @@ def _fill(block: _Element) -> NumberRanges:
 
 
 def _ack_request(block: _Element) -> AckRequest:
+    """AckRequested (WS-RM 3.8)."""
     used = _child(block, "MaxMessageNumberUsed")
     number = None if used is None else _number(used.text, "MaxMessageNumberUsed")
     return AckRequest(_identifier(block), number or None)

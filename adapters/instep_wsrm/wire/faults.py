@@ -1,4 +1,4 @@
-"""The faults of WS-ReliableMessaging (1.1 section 4, 1.0 section 4)."""
+"""The faults of WS-ReliableMessaging (WS-RM 4, in 1.1 and 1.0)."""
 
 from __future__ import annotations
 

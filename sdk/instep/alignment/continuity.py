@@ -89,6 +89,9 @@ def classify(
 
 
 def _of_new_log(first: RecordHeader, position: Position) -> bool:
+    """Whether the provider has lost its log, in an upgrade for example, and began another one
+    (ST-1.3): a record that was appended later stands no further than the last one committed.
+    """
     partition = first.partition
     before: Position | SweepBarrier = position
     if partition not in position.offsets and position.barrier.token is not None:

@@ -1,9 +1,9 @@
 """Consumer lag: how late a stream is read, up to which time nothing is missing (the watermark),
 and what the lag costs (A8).
 
-TR-548 3.17.3: a consumer that is behind by less than the compaction delay loses nothing. Between
-the compaction delay and the tombstone retention it misses changes that were compacted away. Beyond
-the tombstone retention it may miss deletes.
+Eventual consistency and fidelity (TR-548 3.17): a consumer that is behind by less than the
+compaction delay loses nothing. Between the compaction delay and the tombstone retention it misses
+changes that were compacted away. Beyond the tombstone retention it may miss deletes.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ class Alignment:
             self.realign_reason = "the provider refused our token"
 
     def realign(self, reason: str) -> None:
-        """Client-driven realignment (TR-548 ST-2.2 step 2): open again, from the start."""
+        """The client requires realignment (ST-0.9, ST-2.2 step 2): open again, from the start."""
         self.realign_reason = reason
         if self._connected:
             self._effects.append(Reopen(reason))
@@ -354,8 +354,8 @@ class Alignment:
         self._move(AlignmentEvent.SWEEP_BEGUN)
 
     def committed(self, batch: Batch, result: CommitResult) -> None:
-        """The batch is durable, and so is its position (A1). A phase that moved meanwhile is kept for
-        the next one.
+        """The batch is durable, and so is its position (A1). A phase that moved meanwhile is kept
+        for the next one.
         """
         phase = self.position.phase
         if batch.position.phase is not self.durable.phase:
@@ -383,7 +383,8 @@ class Alignment:
             return None
         self._progress.attested = state is StreamState.ACTIVE
         if state in (StreamState.PAUSED, StreamState.ALIGNING):
-            # A silence that the provider announces proves nothing about the head of the log.
+            # A silence that the provider announces proves nothing about the head of the log: it
+            # is still ALIGNING (ST-1.1), or PAUSED to recover from a loss of its own (ST-1.2).
             self._progress.silence_from(now_us)
         elif self._lost(now_us, now_us):
             return None
@@ -415,7 +416,8 @@ class Alignment:
         return False
 
     def _lost(self, now_us: int, oldest_us: int) -> bool:
-        """Rule A8: beyond the tombstone retention, realign without waiting to be dropped; where
+        """Rule A8: beyond the tombstone retention, as in an extreme storm with a very slow client
+        (ST-0.6), realign without waiting to be dropped; where
         that did not help, say that the stream is lost. True: the stream is opened again.
         """
         reason = self.lag.lost(self.position, oldest_us, now_us)

@@ -49,8 +49,8 @@ def resume_point(
     realign_reason: str = "",
     new_log: bool = False,
 ) -> ResumePoint:
-    """Decide where to open: after our token, as an interrupted attempt does (A7), or from the
-    start, for one of eight reasons.
+    """Decide where to open: after our token, as after a short loss (ST-0.7) and in an interrupted
+    attempt (A7), or from the start, for one of eight reasons.
 
     `realign_reason` is a reason that is known already (a restart, a refused token, a request of the
     operator). `watermark_us` is the provider's time up to which nothing can be missing.
@@ -71,8 +71,8 @@ def resume_point(
     elif position.phase is Phase.LOST:
         reason = reason or "ends may have been missed: it was read too late"
     elif keeps_s is not None and away_s > keeps_s:
-        # Deletes of the meantime may have left the log: no first record could show that they are
-        # absent.
+        # A long loss (ST-0.8): deletes of the meantime may have left the log, and no first record
+        # could show that they are absent.
         reason = reason or f"away for {away_s:,.0f} s, longer than the log keeps ({keeps_s:,.0f} s)"
     elif stream.mode is Mode.BASELINE and keeps_s is None and not position.offsets:
         # A log that is truncated by volume, say: any record of the meantime may have left it.

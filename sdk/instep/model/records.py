@@ -76,7 +76,8 @@ class Record(RecordHeader, frozen=True, gc=False):
     """
     ends: bool = _BY_KIND
     """Whether the record ends the entity (A4). Left out it follows from the kind: DELETE and
-    TOMBSTONE end it. A CREATE_UPDATE may end it, too, and then says so: an alarm that is CLEAR.
+    TOMBSTONE end it. A CREATE_UPDATE may end it, too, and then says so: an alarm that is CLEAR
+    (ST-3.2).
     """
     uuid: str = ""
     """The entity's own uuid, or the place of an entity that has none; read only where rows must

@@ -18,7 +18,8 @@ _POLL_S = 0.2
 
 
 class Subscription:
-    """The committed changes after a cursor, in batches.
+    """The committed changes after a cursor, in batches: by it changes of the network reach whoever
+    acts on them (ST-5.1).
 
     ::
 

@@ -1,5 +1,5 @@
-"""The journal: every committed change, in order. Each subscriber reads it with a cursor
-of its own.
+"""The journal: every committed change, in order, with the address of what changed (TR-548 3.14).
+Each subscriber reads it with a cursor of its own.
 """
 
 from __future__ import annotations

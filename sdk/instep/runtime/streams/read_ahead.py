@@ -53,7 +53,8 @@ class ReadAhead:
     """Buffers what was read from a connection and not yet taken. It reads within `listening`.
 
     It buffers at most one batch (`batch_records`, `batch_bytes`). When the buffer is full it stops
-    reading, so that the feed applies back-pressure. Cancelling `take` loses nothing.
+    reading, so that the feed applies back-pressure: in an event storm the provider waits for a slow
+    client, and nothing is dropped (ST-0.5). Cancelling `take` loses nothing.
     """
 
     def __init__(

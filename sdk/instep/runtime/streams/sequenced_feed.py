@@ -62,7 +62,7 @@ class SequencedFeedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     """How the messages of a session are received. Adapters set what their protocol fixes."""
 
     first_number: int = 1
-    """The number of a session's first message (SDPi R0800)."""
+    """The number of a session's first message (SDPi R0800); another one ends it (R1031)."""
     reorder_window_s: Annotated[float, msgspec.Meta(ge=0.0)] = 2.0
     """Longest wait for a missing number before the stream is realigned, in seconds of monotonic
     time; 0: no wait, for protocols with one message under way at a time.
@@ -468,7 +468,8 @@ class SequencedFeed(Feed):
 
     def _is_repeat(self, message: NumberedRecords, *, changed: bool) -> bool:
         """Whether a copy repeats the last message, or one behind a gap, with unchanged content
-        (SDPi R0801, R0802). Any other copy shows that the provider has restarted its numbers.
+        (SDPi R0801, R0802): it is answered and not applied again (R1033). Other content, or a
+        number that goes back, ends the session (R1032, R1031).
         """
         last = self._sequencer.next_number - 1
         if message.number < last:
