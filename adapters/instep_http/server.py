@@ -511,7 +511,8 @@ class BoundedServer:
 
     async def _read_body(self, request: web.BaseRequest, held: bytearray) -> None:
         """Read a body into `held`. Raises `BodyTooBigError`, `CorruptBodyError` where it comes in
-        thousands of tiny chunks (RFC 9112 7.1), and `Busy` where all requests together hold too much.
+        thousands of tiny chunks (RFC 9112 7.1), and `Busy` where all requests together hold too
+        much.
         """
         limit_bytes = self.limits.max_body_bytes
         most_bytes = max(_HELD_BYTES, 4 * limit_bytes)

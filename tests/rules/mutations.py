@@ -143,7 +143,7 @@ _NUMBERS: Final = [
         f"{_S}window.py::ReceiveWindow.remember_contents",
         "self.faulted.subtract(Ranges.of_numbers(numbers))",
         "return",
-        f"{_TS}test_sequencer_bounds.py::test_s7_after_a_refusal_other_content_is_no_deviation",
+        f"{_TS}test_sequencer_envelope.py::test_s7_after_a_fault_the_new_content_counts",
     ),
     Mutation(
         "S8",
@@ -325,14 +325,14 @@ _LOGS: Final = [
         f"{_A}sweep_trigger.py::PartitionProgress.sweep_due",
         "return all(",
         "return any(",
-        f"{_TA}test_machine_sweep.py::test_a5_a_partition_that_still_replays_holds_the_sweep_back",
+        f"{_TA}test_sweep_trigger.py::test_each_partition_must_have_passed_by_itself",
     ),
     Mutation(
         "A5",
         f"{_A}sweep_trigger.py::PartitionProgress._passed",
         "age_us < self._compaction_delay_us and",
         "",
-        f"{_TA}test_machine_sweep.py::test_a5_a_record_past_the_compaction_delay_does_not",
+        f"{_TA}test_sweep_trigger.py::test_a_record_older_than_the_compaction_delay_does_not_pass",
     ),
     Mutation(
         "A5",
@@ -353,7 +353,7 @@ _LOGS: Final = [
         f"{_A}machine.py::Alignment.sweep_estimated",
         "estimate.unmarked > least and",
         "",
-        f"{_TA}test_machine_sweep.py::test_a6_a_sweep_of_little_is_not_held",
+        f"{_TA}test_machine_sweep.py::test_a6_a_few_are_not_too_much_whatever_their_share",
     ),
     Mutation(
         "A6",
@@ -374,7 +374,8 @@ _LOGS: Final = [
         f"{_A}resume.py::new_attempt",
         "barrier = _furthest(position.barrier, barrier)",
         "pass",
-        f"{_TA}test_machine_st_2.py::test_a7_an_attempt_started_anew_keeps_the_goal_of_every_partition",
+        f"{_TA}test_resume.py"
+        "::test_an_attempt_started_anew_keeps_the_furthest_goal_of_each_partition",
     ),
     Mutation(
         "A7",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from instep import Phase, RecordType
 from instep.alignment.effects import NoticeKind
 from instep.model.records import RecordChunk, Unreadable
-from instep.model.streams import StreamState
+from instep.model.streams import StreamState, SweepEstimate
 from tests.instep.alignment.driver_kit import KEYS, SETTINGS, TICK_S, Driver, aligned
 from tests.instep.alignment.model_log_kit import (
     COMPACTION_DELAY_S,
@@ -178,3 +178,11 @@ def test_a6_a_sweep_of_little_is_not_held() -> None:
     driver.wait(3600.0)
     assert driver.reached(Phase.ALIGNED)
     assert sorted(driver.swept) == KEYS[:3]
+
+
+def test_a6_a_few_are_not_too_much_whatever_their_share() -> None:
+    driver = aligned()
+    driver.attempt()
+    driver.deliver()
+    driver.core.sweep_estimated(SweepEstimate(total=4, unmarked=3))
+    assert driver.decided(Phase.SWEEPING)

@@ -176,6 +176,7 @@ def test_a_new_log_leaves_no_barrier_but_the_partitions() -> None:
 
 
 def test_an_attempt_started_anew_keeps_the_furthest_goal_of_each_partition() -> None:
+    """A7: what it has marked stays marked."""
     goal = SweepBarrier("g", T0_US - US, {"0": 3, "2": 8}, {"0": T0_US - US, "2": T0_US - 2 * US})
     begun = attempt(position(phase=Phase.ALIGNING, barrier=goal))
     assert begun.barrier == SweepBarrier(

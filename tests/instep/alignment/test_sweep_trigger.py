@@ -52,6 +52,7 @@ class Follower:
 
 
 def test_each_partition_must_have_passed_by_itself() -> None:
+    """A5: there is no order between partitions."""
     follower = Follower()
     follower.follow(2_002, of("0", 6, 2_001))
     assert not follower.due(2_002)
@@ -60,6 +61,7 @@ def test_each_partition_must_have_passed_by_itself() -> None:
 
 
 def test_a_record_older_than_the_compaction_delay_does_not_pass() -> None:
+    """A5: what it replaced may have been compacted away."""
     follower = Follower()
     follower.follow(2_602, of("0", 6, 2_001), of("1", 10, 2_002))
     assert not follower.due(2_602)

@@ -70,7 +70,7 @@ async def test_a7_an_interrupted_sweep_goes_on_from_its_cursor(stage: Stages) ->
             3,
             ["k0", "k4", *map("k{}".format, range(5, 10))],
         )
-        await sweep(at, SweepStep(2, first.sweep_cursor))
+        assert await sweep(at, SweepStep(2, first.sweep_cursor, 7)) == (5, 1)
         assert list(await at.entities()) == ["k0", "k7"]
 
 
