@@ -1,4 +1,4 @@
-"""Makes each mistake in turn: `make mutations`, or `make mutations ARGS="A3 S"` for some rules."""
+"""Makes each mistake in turn: `make mutations`, or `make mutations ARGS="A3 S1"` for some rules."""
 
 from __future__ import annotations
 
