@@ -52,19 +52,19 @@ def sources(repository: Path) -> dict[str, str]:
     return {path: text for path, text in found.items() if not path.startswith(_SIMULATED)}
 
 
-def citing(clause: str, files: Mapping[str, str]) -> list[str]:
-    """The files with a comment or a docstring that cites a clause. The name of an element may stand
+def is_cited(clause: str, files: Mapping[str, str]) -> bool:
+    """Whether a comment or a docstring of a file cites a clause; the name of an element may stand
     in the code.
     """
     document, _, number = clause.rpartition(" ")
     exact = re.compile(rf"(?<![\w.]){re.escape(number)}(?!\.?\w)")
 
-    def is_cited(words: str) -> bool:
-        return document in words and exact.search(words) is not None
+    def cites(words: str) -> bool:
+        return number in words and document in words and exact.search(words) is not None
 
     is_name = not re.search(r"\d", clause)
-    return [
-        path
-        for path, text in files.items()
-        if is_cited(text) and (is_name or any(is_cited(words) for _, words in prose(text)))
-    ]
+    return any(
+        is_name or any(cites(words) for _, words in prose(text))
+        for text in files.values()
+        if cites(text)
+    )

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.docs.clauses_kit import citing, clauses, sources
+from tests.docs.clauses_kit import clauses, is_cited, sources
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _ROW: Final = re.compile(r"\| (?P<what>.+?) \| (?P<claim>yes|partly|no|–|) \|.*\|(?P<tried>.*)\|")
@@ -45,7 +45,7 @@ def test_each_clause_is_cited_where_it_is_decided() -> None:
     files = sources(_ROOT)
     named = set(clauses((_ROOT / "docs/feature-matrix.md").read_text(encoding="utf-8")))
     assert len(named) > 90
-    assert [clause for clause in sorted(named) if not citing(clause, files)] == []
+    assert [clause for clause in sorted(named) if not is_cited(clause, files)] == []
 
 
 def test_the_clauses_of_a_row_are_those_that_it_names() -> None:
@@ -83,4 +83,4 @@ def test_the_clauses_of_a_row_are_those_that_it_names() -> None:
     ],
 )
 def test_a_citation_is_a_comment_or_a_docstring(text: str, found: bool) -> None:
-    assert bool(citing("TR-548 3.10", {"x.py": text})) is found
+    assert is_cited("TR-548 3.10", {"x.py": text}) is found
