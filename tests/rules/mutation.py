@@ -89,7 +89,9 @@ def _run(mutation: Mutation, answer: Any) -> None:
 
 
 class _Failures:
-    """Notes a failure that is none of the test."""
+    """Notes a failure that is none of the test: a slow machine may be the reason, or a mistake that
+    is no program.
+    """
 
     def __init__(self) -> None:
         self.mistaken = ""
@@ -98,7 +100,11 @@ class _Failures:
         self, call: pytest.CallInfo[Any], report: pytest.CollectReport | pytest.TestReport
     ) -> None:
         error = call.excinfo
-        if error is not None and (report.when != "call" or error.errisinstance(_NO_DECISIONS)):
+        if error is not None and (
+            report.when != "call"
+            or error.errisinstance(_NO_DECISIONS)
+            or "from pytest-timeout" in error.exconly()
+        ):
             self.mistaken = f"{report.when}: {error.exconly()}"
 
 
