@@ -211,7 +211,7 @@ async def test_signs_of_life_pass_through(monkeypatch: pytest.MonkeyPatch) -> No
         await feed.ping()
         assert (feed.unheard_s, feed.under_way_s) == (0.0, 0.0)
     living = LivingFeed(source, 0)
-    monkeypatch.setattr("tests.instep.runtime.streams.test_tee.LogFeed", lambda *_: living)
+    monkeypatch.setattr("tests.instep.runtime.test_tee.LogFeed", lambda *_: living)
     async with SharedSource(source, 1).feed(info(), Start.OLDEST) as feed:
         await feed.ping()
         assert (feed.unheard_s, feed.under_way_s, living.pings) == (7.0, 5.0, 1)
@@ -232,7 +232,7 @@ async def test_what_all_have_committed_is_reported_to_the_connection(
 ) -> None:
     source = LogSource()
     answering = AnsweringFeed(source)
-    monkeypatch.setattr("tests.instep.runtime.streams.test_tee.LogFeed", lambda *_: answering)
+    monkeypatch.setattr("tests.instep.runtime.test_tee.LogFeed", lambda *_: answering)
     of_all = SharedSource(source, 2)
     baselining = Position(token="a", phase=Phase.BASELINING)
     async with of_all.feed(info(), Start.LATEST) as one:  # noqa: SIM117 - the other goes first
@@ -260,7 +260,7 @@ async def test_a_connection_that_asks_for_a_realignment_is_joined_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source = LogSource(record(1))
-    name = "tests.instep.runtime.streams.test_tee.LogFeed"
+    name = "tests.instep.runtime.test_tee.LogFeed"
     monkeypatch.setattr(name, lambda *_: RealigningFeed(source, 0))
     of_all = SharedSource(source, 2)
     async with of_all.feed(info(), Start.OLDEST) as one:
