@@ -10,8 +10,9 @@ import msgspec
 from instep.config.shown import shown_table
 
 if TYPE_CHECKING:
+    from instep.coordination.lease import LeaseState
+    from instep.model.entities import StreamStatus
     from instep.ports.reader import StoreReader
-    from instep.ports.status import StoreStatus
     from instep_sql.options import SqlOptions
     from instep_sql.store import SqlStore
 
@@ -59,11 +60,11 @@ class SqlPlugin:
 
         return SqlReader(SqlOptions.read({"url": url}, "--store"), clock_us=now_us)
 
-    def quick_status(self, url: str) -> StoreStatus | None:
-        """What `reader` would say for `instep status`, by a short cut; None: it has to be asked."""
-        from instep_sql.quick_status import quick_status
+    def quick_status(self, url: str) -> tuple[list[StreamStatus], dict[str, LeaseState]] | None:
+        """What `reader` returns for `instep status`; None: it has to be asked."""
+        from instep_sql.status_rows import file_status
 
-        return quick_status(url)
+        return file_status(url)
 
 
 sink: Final = SqlPlugin()

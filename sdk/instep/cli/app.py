@@ -8,10 +8,10 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from instep.cli.command_group import LazyCommand, group, imported
 from instep.cli.debug import DEBUG
-from instep.cli.plain_values import PlainGroup
 from instep.config.entry_points import command_points, load_command, summary
 
 __all__ = ["COMMANDS", "GROUPS", "app"]
@@ -104,7 +104,7 @@ GROUPS: Final = {
 """Name → the line of a group in that list, and its commands as in `COMMANDS`."""
 
 
-class _Root(PlainGroup):
+class _Root(TyperGroup):
     """All commands: first our own, then those of plug-ins."""
 
     def __init__(self, **options: Any) -> None:

@@ -12,7 +12,6 @@ import typer
 from typer import Context
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from instep.cli.plain_values import PlainCommand, PlainGroup
 from instep.config.entry_points import Command
 
 __all__ = ["LazyCommand", "commands_of", "group", "imported"]
@@ -45,7 +44,7 @@ class LazyCommand(TyperCommand):
             }
             return group(self.name or "", self._summary, verbs)
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-        alone.command(self.name, cls=PlainCommand)(with_exit_code(command))
+        alone.command(self.name)(with_exit_code(command))
         found = typer.main.get_command(alone)
         for parameter in found.params:
             if isinstance(parameter, TyperArgument):
@@ -56,7 +55,7 @@ class LazyCommand(TyperCommand):
 
 def group(name: str, summary: str, commands: Mapping[str, LazyCommand]) -> TyperGroup:
     """Commands under a common name."""
-    return PlainGroup(
+    return TyperGroup(
         name=name,
         help=summary,
         commands=dict(commands),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ from instep.config.plugins import deviations_of, quick_status
 from instep.coordination.lease import LeaseState
 from instep.model.entities import StreamStatus
 from instep.model.position import Phase
-from instep.ports.status import StoreStatus
 
 __all__ = ["status"]
 
@@ -68,13 +67,14 @@ def _quickly(
         one = quick_status(url)
         if one is None:
             return None
-        known = {each.consumer for each in one.streams} | set(one.leases)
+        streams, leases = one
+        known = {each.consumer for each in streams} | set(leases)
         if store is not None and not consumers <= known:
             return None
-        if stream is not None and stream not in {each.stream for each in one.streams}:
+        if stream is not None and stream not in {each.stream for each in streams}:
             return None
-        stores.append((one, consumers))
-    return sum(_show(one, consumers, stream, output) for one, consumers in stores)
+        stores.append((streams, leases, consumers))
+    return sum(_show(*one, stream, output) for one in stores)
 
 
 async def _by_readers(
@@ -91,8 +91,8 @@ async def _by_readers(
     async with open_stores(config, store, consumer, "status") as places:
         for place in places:
             await require_stream(place.reader, stream)
-            stored = StoreStatus(await place.reader.streams(), await place.reader.leases())
-            found += _show(stored, place.consumers, stream, output)
+            streams, leases = await place.reader.streams(), await place.reader.leases()
+            found += _show(streams, leases, place.consumers, stream, output)
             if stream is None:
                 for name in place.names:
                     found += await show_sequences(place.reader, name, output)
@@ -100,12 +100,16 @@ async def _by_readers(
 
 
 def _show(
-    stored: StoreStatus, consumers: Collection[str], stream: str | None, output: Format
+    stored: Sequence[StreamStatus],
+    leases: Mapping[str, LeaseState],
+    consumers: Collection[str],
+    stream: str | None,
+    output: Format,
 ) -> int:
     """Show the streams of these consumers, or of all; returns how many there are."""
     streams = [
-        (one, stored.leases.get(one.consumer))
-        for one in stored.streams
+        (one, leases.get(one.consumer))
+        for one in stored
         if (not consumers or one.consumer in consumers) and stream in (None, one.stream)
     ]
     now_us = time.time_ns() // 1_000

@@ -13,11 +13,12 @@ from instep.config.shown import masked
 from instep.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from instep.coordination.lease import LeaseState
+    from instep.model.entities import StreamStatus
     from instep.ports.listener import Listener
     from instep.ports.plugin import SinkPlugin, SourcePlugin, VerifierPlugin
     from instep.ports.sink import Sink
     from instep.ports.source import Source
-    from instep.ports.status import StoreStatus
 
 __all__ = [
     "build_sink",
@@ -99,12 +100,14 @@ def store_plugin(url: str) -> SinkPlugin:
     )
 
 
-def quick_status(url: str) -> StoreStatus | None:
-    """The streams of a store, where its sink has a short cut to them (`SinkPlugin`); None where
-    its reader has to be asked. Raises `ConfigurationError` as `store_plugin`.
+def quick_status(url: str) -> tuple[list[StreamStatus], dict[str, LeaseState]] | None:
+    """The streams of a store, and the leases by consumer, where its sink has a short cut to them
+    (`SinkPlugin`); None where its reader has to be asked. Raises `ConfigurationError` as
+    `store_plugin`.
     """
     short_cut = getattr(store_plugin(url), "quick_status", None)
-    found: StoreStatus | None = None if short_cut is None else short_cut(url)
+    found: tuple[list[StreamStatus], dict[str, LeaseState]] | None
+    found = None if short_cut is None else short_cut(url)
     return found
 
 

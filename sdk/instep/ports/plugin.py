@@ -54,8 +54,8 @@ class SinkPlugin(Protocol):
     from the struct of the options). Without it, `instep check` shows no value of the table.
     And it may have `options`, the `msgspec.Struct` that the table is read into, with a text below
     each attribute: with it, `instep config` knows the keys. Where a reader takes long to import, it
-    may have `quick_status(url)`, a `StoreStatus` of a store without numbered sequences; None where
-    the reader has to be asked, which then says what is wrong, too.
+    may have `quick_status(url)`: what `streams()` and `leases()` of the reader return, of a store
+    without numbered sequences; None where the reader has to be asked.
     """
 
     def check(self, options: Mapping[str, Any], where: str) -> None:

@@ -90,10 +90,9 @@ def test_status_imports_next_to_nothing(tmp_path: Path) -> None:
     config.write_text(CONFIG.replace("sqlite:///network.db", url))
     for given in (["--store", url], [str(config)]):
         modules = imported("status", *given)
-        assert "instep_sql.quick_status" in modules
+        assert "instep_sql.status_rows" in modules
         rest = {
             "asyncio",
-            "pydantic",
             "sqlalchemy",
             "instep.alignment.machine",
             "instep.ports.reader",

@@ -5,11 +5,13 @@ schema.
 from __future__ import annotations
 
 import os
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Any, Final
 
+from psycopg import pq
 from sqlalchemy import URL
 
-from instep_sql.engine.postgres.tls import tls_parameters
 from instep_sql.options import SqlOptions
 
 __all__ = ["connect_arguments", "own_settings", "place", "schema_name", "settings"]
@@ -29,6 +31,8 @@ _DEAD_PEER: Final[dict[str, Any]] = {
     "keepalives_count": 4,
     "tcp_user_timeout": 30_000,
 }
+_LIBPQ_SYSTEM_ROOTS: Final = 160_000
+"""From this version on, libpq knows the authorities of the system."""
 _OURS: Final = frozenset({"schema", "ssl"})
 
 
@@ -53,7 +57,7 @@ def connect_arguments(options: SqlOptions) -> dict[str, Any]:
         "client_encoding": "utf8",
         "connect_timeout": _CONNECT_TIMEOUT_S,
         **_DEAD_PEER,
-        **tls_parameters(_hosts(url), lambda key: _last(url, key)),
+        **_tls_parameters(url),
     }
     return {key: value for key, value in given.items() if key not in url.query}
 
@@ -89,3 +93,30 @@ def _hosts(url: URL) -> list[str]:
 def _last(url: URL, key: str) -> str | None:
     value = url.query.get(key)
     return value if value is None or isinstance(value, str) else value[-1]
+
+
+def _tls_parameters(url: URL) -> dict[str, str]:
+    """The parameters of libpq: verified TLS to another machine, unless the URL or the environment
+    names another mode.
+    """
+    mode = _last(url, "sslmode") or _last(url, "ssl") or os.environ.get("PGSSLMODE")
+    if mode is None and all(_is_local(host) for entry in _hosts(url) for host in entry.split(",")):
+        return {}
+    chosen = {"sslmode": {"true": "verify-full"}.get(mode or "", mode or "verify-full")}
+    roots = (
+        _last(url, "sslrootcert")
+        or os.environ.get("PGSSLROOTCERT")
+        or (Path.home() / ".postgresql" / "root.crt").exists()
+    )
+    if chosen["sslmode"] == "verify-full" and not roots and pq.version() >= _LIBPQ_SYSTEM_ROOTS:
+        chosen["sslrootcert"] = "system"
+    return chosen
+
+
+def _is_local(host: str) -> bool:
+    if host.startswith(("/", "@")) or host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.startswith(("localhost:", "127.0.0.1:", "[::1]:"))

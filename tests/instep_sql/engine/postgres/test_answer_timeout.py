@@ -14,7 +14,6 @@ from instep.model.records import Record
 from instep.testing.relay import Dial, Relay, Rule, Stream
 from instep_sql import SqlStore
 from instep_sql.engine.postgres import answer_timeout
-from instep_sql.quick_status import quick_status
 from instep_tapi.plugin import source as tapi
 from tests.instep_sql.store_kit import Stage, create_update, stage, stream_info
 from tests.postgres_kit import Server
@@ -217,19 +216,3 @@ async def test_a_consumer_tells_that_it_waits_and_stops(
             await change()
         # It has stopped, although nothing has let it go.
         assert rule.active
-
-
-async def test_the_short_cut_of_status_leaves_it_to_the_reader(
-    postgres: Server, postgres_database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("instep_sql.quick_status._STATEMENT_TIMEOUT_S", SHORT_S)
-    rule = LostAnswers(b"SET LOCAL")
-    async with (
-        stage(postgres_database),
-        relayed(postgres, postgres_database, rule) as url,
-        asyncio.timeout(PATIENCE_S),
-    ):
-        plain = url.partition("?")[0]
-        assert await asyncio.to_thread(quick_status, plain) is not None
-        rule.active = True
-        assert await asyncio.to_thread(quick_status, plain) is None
