@@ -22,6 +22,7 @@ from instep.ports.message_store import OutboxStore
 from instep.runtime.retry import Environment
 from instep.sequencing.claims import Claims
 from instep.sequencing.effects import SequenceEffect
+from instep.sequencing.events import Fill
 from instep.sequencing.outbox import OutboxState
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.settings import SequencerSettings
@@ -142,7 +143,7 @@ class MemoryIntake:
 
     async def count(self, scope: str, number: int) -> None:
         sequencer = self._sequencer(scope)
-        outcome = sequencer.fill(number, number, 0)
+        outcome = sequencer.apply([Fill([(number, number)])], 0)
         sequencer.committed(sequencer.checkpoint())
         self.delivered += [self.held.pop((scope, n)) for n in outcome.deliver]
 
@@ -161,9 +162,6 @@ class MemoryIntake:
         task = asyncio.ensure_future(received())
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
-
-    async def receive_many(self, messages: Sequence[Message]) -> list[Receipt]:
-        return [await self.receive(message) for message in messages]
 
     async def claims(self, scope: str) -> Claims | None:
         sequencer = self.sequencers.get(scope)

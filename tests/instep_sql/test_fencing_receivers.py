@@ -21,6 +21,7 @@ from tests.instep.runtime.messages.intake_kit import (
     message,
     outcomes,
     quick,
+    receive_together,
     until,
 )
 
@@ -138,7 +139,7 @@ async def test_the_other_takes_over_and_goes_on_in_order(database: str) -> None:
     a, b = Contender(database, "a", handled=True), Contender(database, "b", handled=True)
     async with a.receiver:
         await a.receives()
-        await a.intake.receive_many([message(n) for n in (1, 2, 4)])
+        await receive_together(a.intake, [message(n) for n in (1, 2, 4)])
         async with b.receiver:
             assert b.receiver.address == ""
             handing_over = asyncio.create_task(a.receiver.handover())

@@ -91,10 +91,6 @@ class Intake(Protocol):
         """
         ...
 
-    async def receive_many(self, messages: Sequence[Message]) -> list[Receipt]:
-        """Make messages that arrived together durable; returns one receipt each, in their order."""
-        ...
-
     def submit(
         self,
         message: Message,

@@ -14,7 +14,7 @@ does not allow is refused and changes nothing.
 
 `apply` takes the events of one envelope (`instep.sequencing.events`) and decides them as a whole
 or, with `SequenceRefusedError`, not at all (S11). `receive` is `apply` for an envelope of messages
-only, as nearly all are; the other methods are `apply` of one event.
+only, as nearly all are.
 
 Nothing is claimed before it is durable (S3). Each call returns a `Decision`. The driver stores it
 together with `checkpoint()` in one transaction, which may hold many decisions; then it calls
@@ -251,44 +251,6 @@ class Sequencer:
         if since_us is not None:
             due_us = _earlier(due_us, self._gap_timer.due_us(since_us))
         return _earlier(due_us, ends_at_us)
-
-    # -- one event -------------------------------------------------------------------------------
-
-    def fault(self, number: int, reason: Refusal, now_us: int) -> Decision:
-        """Decide the event `Fault` alone."""
-        return self.apply([Fault(number, reason)], now_us)
-
-    def cancel(self, low: int, high: int, now_us: int) -> Decision:
-        """`Cancel` of one range, alone."""
-        return self.apply([Cancel([(low, high)])], now_us)
-
-    def fill(self, low: int, high: int, now_us: int) -> Decision:
-        """`Fill` of one range, alone."""
-        return self.apply([Fill([(low, high)])], now_us)
-
-    def announce(self, highest: int, now_us: int) -> Decision:
-        """Decide the event `Announce` alone."""
-        return self.apply([Announce(highest)], now_us)
-
-    def give_up(self, through: int, now_us: int, reason: str = "given up") -> Decision:
-        """Decide the event `GiveUp` alone."""
-        return self.apply([GiveUp(through, reason)], now_us)
-
-    def last(self, number: int, now_us: int) -> Decision:
-        """Decide the event `Last` alone."""
-        return self.apply([Last(number)], now_us)
-
-    def close(self, now_us: int, last_number: int | None = None) -> Decision:
-        """Decide the event `Close` alone."""
-        return self.apply([Close(last_number)], now_us)
-
-    def terminate(self, now_us: int) -> Decision:
-        """Decide the event `Terminate` alone."""
-        return self.apply([Terminate()], now_us)
-
-    def reset(self, now_us: int) -> Decision:
-        """Decide the event `Reset` alone."""
-        return self.apply([Reset()], now_us)
 
     # -- durability and claims -------------------------------------------------------------------
 

@@ -12,7 +12,14 @@ from instep.ports import Receipt
 from instep.ports.message_store import HandlerConnection
 from instep.sequencing import Cancel
 from tests.instep.cli.cli_kit import failed, instep, lines
-from tests.instep.runtime.messages.intake_kit import SCOPE, Spoken, message, spoken, until
+from tests.instep.runtime.messages.intake_kit import (
+    SCOPE,
+    Spoken,
+    message,
+    receive_together,
+    spoken,
+    until,
+)
 
 
 async def _fail(_message: Message, _connection: HandlerConnection) -> None:
@@ -142,7 +149,7 @@ def test_of_many_sequences_status_counts_and_shows_those_in_trouble(tmp_path: Pa
 
     async def fill() -> None:
         async with spoken(url) as at:
-            await at.intake.receive_many([message(1, f"t{n}") for n in range(150)])
+            await receive_together(at.intake, [message(1, f"t{n}") for n in range(150)])
             await at.say(3, scope="t7")
 
     asyncio.run(fill())

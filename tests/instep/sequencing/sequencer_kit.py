@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from instep.model.messages import MessageHeader
 from instep.sequencing.effects import Decision
+from instep.sequencing.events import SequencerInput
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.transitions import Refusal
 
@@ -27,6 +28,11 @@ def received(sequencer: Sequencer, *numbers: int, now_us: int = T0_US) -> Decisi
     outcome = sequencer.receive(numbered(*numbers), now_us)
     committed(sequencer)
     return outcome
+
+
+def decide(sequencer: Sequencer, event: SequencerInput, now_us: int = T0_US) -> Decision:
+    """Let one event happen alone."""
+    return sequencer.apply([event], now_us)
 
 
 def refusals(outcome: Decision) -> list[tuple[int, Refusal]]:

@@ -5,10 +5,19 @@ from __future__ import annotations
 import pytest
 
 from instep.sequencing.effects import ReportFault
+from instep.sequencing.events import Cancel, Fault, Fill, Last, Reset, Terminate
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.settings import FaultPolicy, SequencerSettings
 from instep.sequencing.transitions import Refusal, SequencePhase
-from tests.instep.sequencing.sequencer_kit import T0_US, US, committed, numbered, received, refusals
+from tests.instep.sequencing.sequencer_kit import (
+    T0_US,
+    US,
+    committed,
+    decide,
+    numbered,
+    received,
+    refusals,
+)
 
 
 def claims(sequencer: Sequencer) -> tuple[str, str]:
@@ -57,7 +66,7 @@ def test_s2_no_number_is_skipped_but_one_that_needs_no_message() -> None:
 def test_s3_received_is_claimed_only_after_the_commit() -> None:
     sequencer = Sequencer()
     sequencer.receive(numbered(1, 2, 4), T0_US)
-    sequencer.cancel(3, 3, T0_US)
+    decide(sequencer, Cancel([(3, 3)]))
     assert claims(sequencer) == ("", "")
     state = sequencer.checkpoint()
     sequencer.receive(numbered(5), T0_US)
@@ -70,7 +79,7 @@ def test_s3_a_commit_that_failed_is_as_if_nothing_had_come() -> None:
     received(sequencer, 1, 3)
     before = sequencer.checkpoint()
     sequencer.receive(numbered(2, 5), T0_US)
-    sequencer.cancel(4, 4, T0_US)
+    decide(sequencer, Cancel([(4, 4)]))
     sequencer.rolled_back()
     assert sequencer.checkpoint() == before
     assert received(sequencer, 2).deliver == [2, 3]
@@ -94,7 +103,7 @@ def test_s5_cancel_3_to_5() -> None:
     """Proposal 2 and 3: message 4 was received, so only 3 and 5 are cancelled, for ever."""
     sequencer = Sequencer()
     received(sequencer, 1, 2, 4)
-    assert sequencer.cancel(3, 5, T0_US).deliver == [4]
+    assert decide(sequencer, Cancel([(3, 5)])).deliver == [4]
     committed(sequencer)
     assert claims(sequencer) == ("1-2,4", "3,5")
     outcome = received(sequencer, 3, 5, 6)
@@ -106,8 +115,8 @@ def test_s5_cancel_3_to_5() -> None:
 def test_s5_cancellations_are_cumulative() -> None:
     """Proposal 3: the ranges MUST be cumulative of all cancelled messages in the sequence."""
     sequencer = Sequencer()
-    sequencer.cancel(1, 2, T0_US)
-    sequencer.cancel(7, 9, T0_US)
+    decide(sequencer, Cancel([(1, 2)]))
+    decide(sequencer, Cancel([(7, 9)]))
     assert claims(committed(sequencer)) == ("", "1-2,7-9")
     assert received(sequencer, 3).deliver == [3]
 
@@ -116,12 +125,12 @@ def test_closing_a_sequence_with_8_and_9_cancelled() -> None:
     """Proposal 4: 1-7 and 10 are acknowledged, 8-9 cancelled, and the sequence is complete."""
     sequencer = Sequencer()
     assert received(sequencer, *range(1, 8), 10).deliver == list(range(1, 8))
-    sequencer.last(10, T0_US)
-    assert sequencer.cancel(8, 9, T0_US).deliver == [10]
+    decide(sequencer, Last(10))
+    assert decide(sequencer, Cancel([(8, 9)])).deliver == [10]
     committed(sequencer)
     assert claims(sequencer) == ("1-7,10", "8-9")
     assert sequencer.phase is SequencePhase.COMPLETE
-    assert not sequencer.terminate(T0_US).effects
+    assert not decide(sequencer, Terminate()).effects
     assert refusals(received(sequencer, 8, 11)) == [
         (11, Refusal.TERMINATED),
         (8, Refusal.TERMINATED),
@@ -132,13 +141,13 @@ def test_s5_fill_7_to_9() -> None:
     """Proposal 5: the gap joins the acknowledged ranges, which are compact again."""
     sequencer = Sequencer()
     received(sequencer, *range(1, 7), 10)
-    sequencer.cancel(8, 8, T0_US)
-    assert sequencer.fill(7, 9, T0_US).deliver == [10]
+    decide(sequencer, Cancel([(8, 8)]))
+    assert decide(sequencer, Fill([(7, 9)])).deliver == [10]
     assert claims(committed(sequencer)) == ("1-10", "")
     outcome = received(sequencer, 8)
     assert [message.number for message in outcome.duplicates] == [8]
     assert not outcome.deviations
-    sequencer.cancel(7, 9, T0_US)
+    decide(sequencer, Cancel([(7, 9)]))
     assert claims(committed(sequencer)) == ("1-10", "")
 
 
@@ -146,7 +155,7 @@ def test_a_fill_ahead_takes_nothing_from_what_is_held() -> None:
     """Proposal 5: the ranges MAY overlap with what is acknowledged; that is still delivered."""
     sequencer = Sequencer()
     received(sequencer, 3)
-    assert sequencer.fill(2, 5, T0_US).deliver == []
+    assert decide(sequencer, Fill([(2, 5)])).deliver == []
     assert received(sequencer, 1, 6).deliver == [1, 3, 6]
 
 
@@ -212,7 +221,7 @@ def test_acknowledgement_may_wait_for_the_delivery() -> None:
 def test_r0800_the_first_message_of_a_session_is_number_1() -> None:
     sequencer = Sequencer()
     assert received(sequencer, 1).deliver == [1]
-    sequencer.reset(T0_US)
+    decide(sequencer, Reset())
     assert received(sequencer, 1).deliver == [1]
     assert sequencer.epoch == 1
 
@@ -240,7 +249,7 @@ def test_r0802_after_a_fault_the_new_content_counts(policy: FaultPolicy, held: b
     sequencer = Sequencer(SequencerSettings(fault_policy=policy))
     if held:
         received(sequencer, 2)
-    outcome = sequencer.fault(2, Refusal.UNPROCESSABLE, T0_US)
+    outcome = decide(sequencer, Fault(2, Refusal.UNPROCESSABLE))
     assert outcome.dropped == ([2] if held else [])
     assert str(committed(sequencer).faulted()) == "2 (unprocessable)"
     again = sequencer.receive(numbered(2, content=b"shorter"), T0_US)
@@ -255,5 +264,5 @@ def test_r0802_after_a_fault_the_new_content_counts(policy: FaultPolicy, held: b
 def test_a_faulted_number_is_passed_over_or_waited_for() -> None:
     for policy, delivered in ((FaultPolicy.SKIP, [1, 3]), (FaultPolicy.WAIT, [1])):
         sequencer = Sequencer(SequencerSettings(fault_policy=policy))
-        sequencer.fault(2, Refusal.UNPROCESSABLE, T0_US)
+        decide(sequencer, Fault(2, Refusal.UNPROCESSABLE))
         assert received(sequencer, 3, 1).deliver == delivered

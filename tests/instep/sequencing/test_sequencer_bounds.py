@@ -8,12 +8,21 @@ import pytest
 from instep.model.messages import MessageHeader
 from instep.model.ranges import Ranges
 from instep.sequencing.effects import SequenceFailed
+from instep.sequencing.events import Cancel, Fill, GiveUp
 from instep.sequencing.gaps import GapPolicy, LastResort
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.settings import SequencerSettings
 from instep.sequencing.state import SequencerState
 from instep.sequencing.transitions import Refusal, SequencePhase, SequenceRefusedError
-from tests.instep.sequencing.sequencer_kit import T0_US, US, committed, numbered, received, refusals
+from tests.instep.sequencing.sequencer_kit import (
+    T0_US,
+    US,
+    committed,
+    decide,
+    numbered,
+    received,
+    refusals,
+)
 
 
 def size_bytes(sequencer: Sequencer) -> int:
@@ -72,7 +81,7 @@ def test_a_million_messages_with_gaps_leave_a_range_for_each() -> None:
     for gaps in (100, 1000):
         sequencer, spacing = Sequencer(), 1_000_000 // gaps
         for start in range(1, 1_000_000, spacing):
-            sequencer.give_up(start, T0_US)
+            decide(sequencer, GiveUp(start))
             numbers = range(start + 1, start + spacing)
             sequencer.receive([MessageHeader(number, b"digest", 1300) for number in numbers], T0_US)
             committed(sequencer)
@@ -90,7 +99,7 @@ def test_state_grows_with_gaps_and_held_messages_only() -> None:
         sequencer = Sequencer()
         received(sequencer, *range(2, 2 * gaps + 2, 2))
         sizes.append(size_bytes(sequencer))
-        sequencer.give_up(2 * gaps, T0_US)
+        decide(sequencer, GiveUp(2 * gaps))
         sizes.append(size_bytes(sequencer))
     buffered, lost, more_buffered, more_lost = sizes
     # Ten times the gaps, and longer numbers.
@@ -128,19 +137,20 @@ def test_too_many_lost_messages_fail_the_sequence() -> None:
     assert sequencer.phase is SequencePhase.FAILED
 
 
-@pytest.mark.parametrize("event", ["cancel", "fill"])
-def test_a_request_over_the_bound_is_refused_and_changes_nothing(event: str) -> None:
+@pytest.mark.parametrize("event", [Cancel, Fill])
+def test_a_request_over_the_bound_is_refused_and_changes_nothing(
+    event: type[Cancel | Fill],
+) -> None:
     sequencer = Sequencer(SequencerSettings(limit_gaps=10))
-    request = getattr(sequencer, event)
     for number in range(2, 22, 2):
-        request(number, number, T0_US)
+        decide(sequencer, event([(number, number)]))
     before = sequencer.checkpoint()
     with pytest.raises(SequenceRefusedError, match="more than 10 gaps") as caught:
-        request(22, 22, T0_US)
+        decide(sequencer, event([(22, 22)]))
     assert caught.value.refusal is Refusal.TOO_MANY_GAPS
     assert sequencer.checkpoint() == before
     # What closes a gap, or widens one, is always welcome.
-    request(3, 3, T0_US)
+    decide(sequencer, event([(3, 3)]))
 
 
 def test_a_number_far_ahead_costs_nothing() -> None:

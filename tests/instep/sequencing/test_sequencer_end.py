@@ -10,6 +10,17 @@ import pytest
 
 from instep.model.state_machine import IllegalTransition
 from instep.sequencing.effects import ReportFault, ReportLoss
+from instep.sequencing.events import (
+    Announce,
+    Cancel,
+    Close,
+    Fault,
+    Fill,
+    GiveUp,
+    Last,
+    Reset,
+    Terminate,
+)
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.settings import FaultPolicy, IncompleteBehavior, SequencerSettings
 from instep.sequencing.transitions import (
@@ -22,7 +33,14 @@ from instep.sequencing.transitions import (
     phase_after,
     requested,
 )
-from tests.instep.sequencing.sequencer_kit import T0_US, committed, numbered, received, refusals
+from tests.instep.sequencing.sequencer_kit import (
+    T0_US,
+    committed,
+    decide,
+    numbered,
+    received,
+    refusals,
+)
 
 
 def in_phase(phase: SequencePhase) -> Sequencer:
@@ -34,22 +52,22 @@ def in_phase(phase: SequencePhase) -> Sequencer:
     else:
         received(sequencer, 3)
     if phase in (SequencePhase.ENDING, SequencePhase.COMPLETE):
-        sequencer.last(3, T0_US)
+        decide(sequencer, Last(3))
     elif phase is SequencePhase.CLOSED:
-        sequencer.close(T0_US)
+        decide(sequencer, Close())
     elif phase is SequencePhase.FAILED:
-        sequencer.fault(2, Refusal.EXPIRED, T0_US)
+        decide(sequencer, Fault(2, Refusal.EXPIRED))
     elif phase is SequencePhase.TERMINATED:
-        sequencer.terminate(T0_US)
+        decide(sequencer, Terminate())
     assert sequencer.phase is phase
     return committed(sequencer)
 
 
 EVENTS: dict[SequenceEvent, Callable[[Sequencer], object]] = {
-    SequenceEvent.LAST_KNOWN: lambda sequencer: sequencer.last(3, T0_US),
-    SequenceEvent.CLOSE: lambda sequencer: sequencer.close(T0_US),
-    SequenceEvent.TERMINATE: lambda sequencer: sequencer.terminate(T0_US),
-    SequenceEvent.RESET: lambda sequencer: sequencer.reset(T0_US),
+    SequenceEvent.LAST_KNOWN: lambda sequencer: decide(sequencer, Last(3)),
+    SequenceEvent.CLOSE: lambda sequencer: decide(sequencer, Close()),
+    SequenceEvent.TERMINATE: lambda sequencer: decide(sequencer, Terminate()),
+    SequenceEvent.RESET: lambda sequencer: decide(sequencer, Reset()),
 }
 
 
@@ -85,9 +103,9 @@ def test_a_phase_that_has_ended_accepts_nothing_new_and_repeats_its_acknowledgem
         assert refusals(outcome) == [(4, REFUSALS[phase])]
         assert copies == [1]
     assert (outcome.accepted, outcome.deliver) == ([], [])
-    assert not sequencer.give_up(9, T0_US).effects
+    assert not decide(sequencer, GiveUp(9)).effects
     with pytest.raises(SequenceRefusedError):
-        sequencer.fault(9, Refusal.UNPROCESSABLE, T0_US)
+        decide(sequencer, Fault(9, Refusal.UNPROCESSABLE))
     assert sequencer.checkpoint() == before
 
 
@@ -98,15 +116,15 @@ def test_a_final_acknowledgement_is_never_changed(phase: SequencePhase) -> None:
     sequencer = in_phase(phase)
     before = sequencer.checkpoint()
     with pytest.raises(SequenceRefusedError, match=f"the sequence is {phase}"):
-        sequencer.fill(2, 2, T0_US)
+        decide(sequencer, Fill([(2, 2)]))
     if phase is SequencePhase.CLOSED:
         acknowledged = sequencer.acknowledged()
-        sequencer.cancel(1, 5, T0_US)
+        decide(sequencer, Cancel([(1, 5)]))
         committed(sequencer)
         assert (sequencer.acknowledged(), str(sequencer.cancelled())) == (acknowledged, "2,4-5")
     else:
         with pytest.raises(SequenceRefusedError, match=f"the sequence is {phase}"):
-            sequencer.cancel(2, 2, T0_US)
+            decide(sequencer, Cancel([(2, 2)]))
         assert sequencer.checkpoint() == before
 
 
@@ -114,7 +132,7 @@ def test_lower_numbers_are_accepted_after_the_last_one() -> None:
     """WS-RM 1.0 LastMessage; a group is not complete while lower numbers are missing."""
     sequencer = Sequencer(SequencerSettings(first_number=0))
     received(sequencer, 0, 3)
-    sequencer.last(3, T0_US)
+    decide(sequencer, Last(3))
     assert refusals(received(sequencer, 4)) == [(4, Refusal.BEYOND_LAST)]
     assert received(sequencer, 2, 1).deliver == [1, 2, 3]
     assert sequencer.phase is SequencePhase.COMPLETE
@@ -127,10 +145,10 @@ def test_a_last_number_that_cannot_be_is_refused(number: int) -> None:
     before = sequencer.checkpoint()
     reason = f"{number} cannot be the last: 3 is"
     with pytest.raises(SequenceRefusedError, match=reason):
-        sequencer.last(number, T0_US)
+        decide(sequencer, Last(number))
     with pytest.raises(SequenceRefusedError, match=reason):
-        sequencer.close(T0_US, last_number=number)
-    sequencer.last(3, T0_US)
+        decide(sequencer, Close(number))
+    decide(sequencer, Last(3))
     assert sequencer.checkpoint() == before, "saying the same again is no harm"
 
 
@@ -139,31 +157,31 @@ def test_a_last_number_below_one_received_is_refused() -> None:
     received(sequencer, 1, 5)
     before = sequencer.checkpoint()
     with pytest.raises(SequenceRefusedError, match="4 cannot be the last: 5 was used"):
-        sequencer.last(4, T0_US)
+        decide(sequencer, Last(4))
     assert sequencer.checkpoint() == before
 
 
 def test_after_the_last_number_nothing_is_filled_or_announced() -> None:
     sequencer = in_phase(SequencePhase.ENDING)
     with pytest.raises(SequenceRefusedError, match="2-4 reaches beyond the last, 3") as caught:
-        sequencer.fill(2, 4, T0_US)
+        decide(sequencer, Fill([(2, 4)]))
     assert caught.value.refusal is Refusal.BEYOND_LAST
     with pytest.raises(SequenceRefusedError, match="4 is beyond the last, 3"):
-        sequencer.announce(4, T0_US)
+        decide(sequencer, Announce(4))
 
 
 def test_closing_delivers_what_is_held_and_reports_what_is_lost() -> None:
     """WS-RM 1.1 NoDiscard, with the LastMsgNumber of CloseSequence."""
     sequencer = Sequencer()
     received(sequencer, 1, 3, 6)
-    outcome = sequencer.close(T0_US, last_number=8)
+    outcome = decide(sequencer, Close(8))
     assert outcome.deliver == [3, 6]
     assert outcome.effects == [
         ReportLoss([(2, 2), (4, 5), (7, 8)], "the sequence was closed"),
     ]
     assert str(committed(sequencer).acknowledged()) == "1,3,6"
     assert refusals(received(sequencer, 2)) == [(2, Refusal.CLOSED)]
-    assert not sequencer.terminate(T0_US).effects
+    assert not decide(sequencer, Terminate()).effects
 
 
 def test_closing_may_discard_what_follows_the_first_gap() -> None:
@@ -172,7 +190,7 @@ def test_closing_may_discard_what_follows_the_first_gap() -> None:
     """
     sequencer = Sequencer(SequencerSettings(incomplete=IncompleteBehavior.DISCARD))
     received(sequencer, 1, 3, 6)
-    outcome = sequencer.terminate(T0_US)
+    outcome = decide(sequencer, Terminate())
     assert (outcome.deliver, outcome.dropped) == ([], [3, 6])
     assert outcome.effects == [ReportLoss([(2, 6)], "the sequence was terminated")]
     assert str(committed(sequencer).acknowledged()) == "1,3,6"
@@ -183,7 +201,7 @@ def test_what_the_close_discards_is_not_acknowledged_where_delivery_is() -> None
     settings = SequencerSettings(incomplete=IncompleteBehavior.DISCARD, acknowledge_buffered=False)
     sequencer = Sequencer(settings)
     received(sequencer, 1, 3)
-    assert sequencer.close(T0_US).dropped == [3]
+    assert decide(sequencer, Close()).dropped == [3]
     assert str(committed(sequencer).acknowledged()) == "1"
 
 
@@ -196,7 +214,7 @@ def test_s6_the_close_faults_what_it_leaves_undelivered_though_acknowledged(
     )
     sequencer = Sequencer(settings)
     received(sequencer, 1, 3, 4)
-    outcome = sequencer.close(T0_US)
+    outcome = decide(sequencer, Close())
     assert (outcome.deliver, outcome.dropped) == ([], [3, 4])
     assert outcome.effects == [ReportFault([(3, 4)], Refusal.CLOSED)]
     committed(sequencer)
@@ -205,7 +223,7 @@ def test_s6_the_close_faults_what_it_leaves_undelivered_though_acknowledged(
 
 def test_a_reset_forgets_the_old_numbers_and_reports_what_it_drops() -> None:
     sequencer = in_phase(SequencePhase.ENDING)
-    outcome = sequencer.reset(T0_US)
+    outcome = decide(sequencer, Reset())
     assert outcome.dropped == [3]
     assert outcome.effects == [ReportLoss([(3, 3)], "the sender began to count anew")]
     assert sequencer.receive(numbered(1, content=b"new"), T0_US).deliver == [1]
@@ -237,11 +255,11 @@ def test_new_content_may_come_with_the_event_that_drops_the_old() -> None:
 def test_what_was_delivered_or_filled_cannot_be_faulted() -> None:
     sequencer = Sequencer()
     received(sequencer, 1)
-    sequencer.fill(5, 5, T0_US)
+    decide(sequencer, Fill([(5, 5)]))
     before = sequencer.checkpoint()
     for number in (1, 5):
         with pytest.raises(SequenceRefusedError, match=f"message {number} is settled"):
-            sequencer.fault(number, Refusal.UNPROCESSABLE, T0_US)
+            decide(sequencer, Fault(number, Refusal.UNPROCESSABLE))
     assert sequencer.checkpoint() == before
 
 

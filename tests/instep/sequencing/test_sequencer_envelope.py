@@ -29,7 +29,15 @@ from instep.sequencing.settings import (
     SequencerSettings,
 )
 from instep.sequencing.transitions import Refusal, SequencePhase, SequenceRefusedError
-from tests.instep.sequencing.sequencer_kit import T0_US, US, committed, numbered, received, refusals
+from tests.instep.sequencing.sequencer_kit import (
+    T0_US,
+    US,
+    committed,
+    decide,
+    numbered,
+    received,
+    refusals,
+)
 
 
 def test_s11_message_10_the_last_with_8_and_9_cancelled() -> None:
@@ -150,7 +158,7 @@ def test_s4_realigned_settles_without_a_loss(deliver: bool) -> None:
 
 def test_realigned_beyond_what_came_and_over_what_was_cancelled() -> None:
     sequencer = Sequencer()
-    sequencer.cancel(2, 3, T0_US)
+    decide(sequencer, Cancel([(2, 3)]))
     sequencer.apply([Realigned(9)], T0_US)
     assert (str(committed(sequencer).acknowledged()), sequencer.next_number) == ("1,4-9", 10)
     assert str(sequencer.cancelled()) == "2-3"
@@ -240,7 +248,7 @@ def test_the_highest_number_seen_never_goes_back() -> None:
     assert committed(sequencer).claims().highest == 9
     assert sequencer.claims().missing() == [(2, 3), (5, 9)]
     assert sequencer.claims().missing(1) == [(2, 3)]
-    sequencer.cancel(9, 9, T0_US + US)
+    decide(sequencer, Cancel([(9, 9)]), T0_US + US)
     sequencer.tick(T0_US + 10**6 * US)
     for _ in range(5):
         sequencer.tick(sequencer.due_us() or 0)
@@ -254,8 +262,8 @@ def test_missing_is_answered_on_demand() -> None:
     sequencer = Sequencer()
     assert sequencer.claims().missing() == []
     received(sequencer, 1, 4)
-    sequencer.cancel(2, 2, T0_US)
-    sequencer.announce(6, T0_US)
+    decide(sequencer, Cancel([(2, 2)]))
+    decide(sequencer, Announce(6))
     assert committed(sequencer).claims().missing() == [(3, 3), (5, 6)]
 
 

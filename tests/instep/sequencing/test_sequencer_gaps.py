@@ -11,11 +11,20 @@ from instep.sequencing.effects import (
     ReportLoss,
     SequenceFailed,
 )
+from instep.sequencing.events import Announce, Cancel, Fill, GiveUp
 from instep.sequencing.gaps import GapPolicy, LastResort
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.settings import SequencerSettings
 from instep.sequencing.transitions import Refusal, SequencePhase, SequenceRefusedError
-from tests.instep.sequencing.sequencer_kit import T0_US, US, committed, numbered, received, refusals
+from tests.instep.sequencing.sequencer_kit import (
+    T0_US,
+    US,
+    committed,
+    decide,
+    numbered,
+    received,
+    refusals,
+)
 
 DEADLINE_S = 5.0
 DEADLINE_US = int(DEADLINE_S) * US
@@ -93,7 +102,7 @@ def test_s4_realign_is_asked_for_again_until_it_is_done() -> None:
     for attempt in (1, 2, 3):
         outcome = sequencer.tick(T0_US + attempt * DEADLINE_US)
         assert outcome.effects == [RealignSequence([(1, 2)])]
-    assert sequencer.give_up(2, T0_US + 4 * DEADLINE_US, "realigned").deliver == [3]
+    assert decide(sequencer, GiveUp(2, "realigned"), T0_US + 4 * DEADLINE_US).deliver == [3]
     assert sequencer.due_us() is None
 
 
@@ -136,8 +145,8 @@ def test_a_tail_that_was_announced_is_missing_too() -> None:
     """WS-RM 1.0 MaxMessageNumberUsed: nothing is held, and yet messages are missing."""
     sequencer = sequencer_with(GapPolicy.RESEND)
     received(sequencer, 1)
-    sequencer.announce(3, T0_US)
-    sequencer.announce(4, T0_US + US)
+    decide(sequencer, Announce(3))
+    decide(sequencer, Announce(4), T0_US + US)
     outcome = sequencer.tick(T0_US + DEADLINE_US)
     assert outcome.effects == [AskResend([(2, 4)])]
     received(sequencer, 2, 3, 4)
@@ -147,8 +156,8 @@ def test_a_tail_that_was_announced_is_missing_too() -> None:
 def test_what_is_cancelled_or_filled_is_not_asked_for() -> None:
     sequencer = sequencer_with(GapPolicy.RESEND)
     received(sequencer, 9)
-    sequencer.cancel(3, 4, T0_US)
-    sequencer.fill(6, 7, T0_US)
+    decide(sequencer, Cancel([(3, 4)]))
+    decide(sequencer, Fill([(6, 7)]))
     outcome = sequencer.tick(T0_US + DEADLINE_US)
     assert outcome.effects == [AskResend([(1, 2), (5, 5), (8, 8)])]
 
@@ -156,7 +165,7 @@ def test_what_is_cancelled_or_filled_is_not_asked_for() -> None:
 def test_give_up_delivers_what_is_held_up_to_there_and_refuses_the_rest() -> None:
     sequencer = Sequencer()
     received(sequencer, 2, 5, 9)
-    outcome = sequencer.give_up(6, T0_US, "the operator said so")
+    outcome = decide(sequencer, GiveUp(6, "the operator said so"))
     assert outcome.deliver == [2, 5]
     assert outcome.effects == [ReportLoss([(1, 1), (3, 4), (6, 6)], "the operator said so")]
     late = received(sequencer, 1, 3, 6, 7)

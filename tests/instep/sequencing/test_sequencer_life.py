@@ -7,7 +7,7 @@ import pytest
 
 from instep.model.ranges import RangeMap, Ranges
 from instep.sequencing.effects import ReportLoss, SequenceEnded
-from instep.sequencing.events import Receive, Renew
+from instep.sequencing.events import Close, Last, Receive, Renew, Reset, Terminate
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.settings import (
     IncompleteBehavior,
@@ -21,7 +21,15 @@ from instep.sequencing.transitions import (
     SequencePhase,
     SequenceRefusedError,
 )
-from tests.instep.sequencing.sequencer_kit import T0_US, US, committed, numbered, received, refusals
+from tests.instep.sequencing.sequencer_kit import (
+    T0_US,
+    US,
+    committed,
+    decide,
+    numbered,
+    received,
+    refusals,
+)
 
 HOUR_US = 3600 * US
 
@@ -44,7 +52,7 @@ def test_s9_what_came_over_the_wire_is_durable_before_message_1() -> None:
     assert received(sequencer, 0).deliver == [0]
     sequencer = reopened(sequencer)
     assert (sequencer.settings, sequencer.next_number) == (settings, 1)
-    sequencer.reset(T0_US)
+    decide(sequencer, Reset())
     assert reopened(sequencer).durable.attributes == b'{"acks_to":"http://a"}'
     assert sequencer.due_us() is None, "a reset begins a new life"
 
@@ -119,25 +127,25 @@ def test_s10_an_ended_sequence_is_remembered_while_copies_may_come() -> None:
     sequencer = Sequencer(SequencerSettings(keep_ended_s=60, keep_copies_s=7200))
     sequencer.receive(numbered(1, expires_at_us=T0_US + HOUR_US), T0_US)
     assert sequencer.reclaimable_at_us is None
-    sequencer.close(T0_US + US)
+    decide(sequencer, Close(), T0_US + US)
     restarted = Sequencer(sequencer.settings, committed(sequencer).durable)
     assert restarted.reclaimable_at_us == T0_US + HOUR_US
-    sequencer.terminate(T0_US + 2 * HOUR_US)
-    sequencer.terminate(T0_US + 3 * HOUR_US)
+    decide(sequencer, Terminate(), T0_US + 2 * HOUR_US)
+    decide(sequencer, Terminate(), T0_US + 3 * HOUR_US)
     assert sequencer.reclaimable_at_us == T0_US + 2 * HOUR_US + 60 * US
 
 
 def test_no_deadline_of_a_peer_keeps_a_sequence_for_ever() -> None:
     sequencer = Sequencer(SequencerSettings(keep_ended_s=60, keep_copies_s=7200))
     sequencer.receive(numbered(1, 3, expires_at_us=T0_US + 10**6 * HOUR_US), T0_US)
-    sequencer.close(T0_US)
+    decide(sequencer, Close())
     assert sequencer.reclaimable_at_us == T0_US + 2 * HOUR_US
 
 
 def test_a_complete_sequence_is_forgotten_too() -> None:
     sequencer = Sequencer(SequencerSettings(keep_ended_s=60))
     received(sequencer, 1)
-    sequencer.last(1, T0_US)
+    decide(sequencer, Last(1))
     assert sequencer.phase is SequencePhase.COMPLETE
     assert sequencer.reclaimable_at_us == T0_US + 60 * US
     assert not sequencer.tick(T0_US + 60 * US).effects

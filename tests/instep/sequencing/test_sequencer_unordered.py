@@ -5,11 +5,20 @@ from __future__ import annotations
 import pytest
 
 from instep.sequencing.effects import AskResend, ReportLoss, SequenceFailed
+from instep.sequencing.events import Cancel, Last
 from instep.sequencing.gaps import GapPolicy, LastResort
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.settings import SequencerSettings
 from instep.sequencing.transitions import Refusal, SequencePhase
-from tests.instep.sequencing.sequencer_kit import T0_US, US, committed, numbered, received, refusals
+from tests.instep.sequencing.sequencer_kit import (
+    T0_US,
+    US,
+    committed,
+    decide,
+    numbered,
+    received,
+    refusals,
+)
 
 UNORDERED = SequencerSettings(
     ordered=False, gap_attempts=1, gap_last_resort=LastResort.SKIP, limit_messages=0
@@ -51,7 +60,7 @@ def test_s4_a_gap_is_asked_for_and_given_up_though_nothing_waits_for_it() -> Non
 
 def test_cancelled_and_expired_numbers_are_refused_out_of_order_too() -> None:
     sequencer = Sequencer(UNORDERED)
-    sequencer.cancel(3, 3, T0_US)
+    decide(sequencer, Cancel([(3, 3)]))
     outcome = sequencer.receive(numbered(3, 5) + numbered(4, expires_at_us=T0_US), T0_US)
     assert refusals(outcome) == [(3, Refusal.CANCELLED), (4, Refusal.EXPIRED)]
     assert outcome.deliver == [5]
@@ -70,7 +79,7 @@ def test_s8_gaps_are_bounded() -> None:
 def test_the_end_needs_all_numbers_in_any_order(last: int) -> None:
     sequencer = Sequencer(UNORDERED)
     received(sequencer, 4, 2)
-    sequencer.last(last, T0_US)
+    decide(sequencer, Last(last))
     assert str(sequencer.phase) == "ending"
     received(sequencer, *range(last, 0, -1))
     assert str(sequencer.phase) == "complete"

@@ -32,6 +32,7 @@ from tests.instep.runtime.messages.intake_kit import (
     claims,
     message,
     outcomes,
+    receive_together,
     spoken,
     until,
 )
@@ -61,7 +62,7 @@ async def test_messages_that_came_together_are_put_in_order_with_what_was_held(
 ) -> None:
     async with spoken(database) as at:
         await at.say(2, 4)
-        await at.intake.receive_many([message(n) for n in (5, 3, 1, 6)])
+        await receive_together(at.intake, [message(n) for n in (5, 3, 1, 6)])
         assert await at.numbers() == [1, 2, 3, 4, 5, 6]
 
 
@@ -95,7 +96,7 @@ async def test_a_hundred_senders_do_not_cost_a_hundred_commits(database: str) ->
 async def test_an_unsequenced_message_passes_once_by_its_id(database: str) -> None:
     async with spoken(database) as at:
         once = [message(-1, id="a"), message(-1, id="b"), message(-1, id="a")]
-        receipts = await at.intake.receive_many(once)
+        receipts = await receive_together(at.intake, once)
         assert outcomes(receipts) == [ACCEPTED, ACCEPTED, DUPLICATE]
         assert outcomes(await at.say(-1, id="a")) == [DUPLICATE]
         assert outcomes(await at.say(-1, scope="other", id="a")) == [ACCEPTED]
@@ -176,7 +177,7 @@ async def test_a_reset_in_the_same_group_parts_what_came_before_and_after(databa
         await at.say(3)
         reset = asyncio.create_task(at.intake.apply(SCOPE, [Reset()]))
         before = asyncio.create_task(at.intake.receive(message(1)))
-        after = asyncio.create_task(at.intake.receive_many([message(2), message(3)]))
+        after = asyncio.create_task(receive_together(at.intake, [message(2), message(3)]))
         await asyncio.gather(reset, before, after)
         assert await at.numbers() == [1, 2, 3]
         assert await at.rows("SELECT number FROM instep_inbox") == []
@@ -248,8 +249,8 @@ async def test_a_sequence_without_gaps_stays_small(database: str) -> None:
     async with spoken(database, sequence=SequencerSettings(gap_policy=GapPolicy.WAIT)) as at:
         sizes = []
         for first in range(1, 2_001, 500):
-            await at.intake.receive_many(
-                [message(n, digest=b"x" * 16) for n in range(first, first + 500)]
+            await receive_together(
+                at.intake, [message(n, digest=b"x" * 16) for n in range(first, first + 500)]
             )
             rows = await at.rows("SELECT length(state) FROM instep_sequence")
             sizes.append(rows[0][0])
@@ -261,7 +262,7 @@ async def test_long_names_of_sequences_do_not_fill_the_memory() -> None:
         most_chars, intake = 0, cast(Any, at.intake)
         for first in range(0, 5_000, 500):
             named = [f"{number}{'x' * 4_000}" for number in range(first, first + 500)]
-            await at.intake.receive_many([message(1, scope=scope) for scope in named])
+            await receive_together(at.intake, [message(1, scope=scope) for scope in named])
             most_chars = max(most_chars, sum(map(len, intake._store._row_ids)))
         assert 10_000_000 < most_chars < 17_000_000
         assert await at.rows("SELECT count(*) FROM instep_sequence") == [(5_000,)]

@@ -30,6 +30,7 @@ from tests.instep.runtime.messages.intake_kit import (
     claims,
     message,
     outcomes,
+    receive_together,
     spoken,
     until,
 )
@@ -284,7 +285,7 @@ async def test_what_is_held_is_bounded_over_all_sequences(
         assert outcomes(eve) == [ACCEPTED if "per_sender" in next(iter(limits)) else "full"]
     async with spoken(database, sequence=settings, **limits) as at:
         together = [message(n, "1 bob", body=b"x") for n in (5, 4, 3, 1)]
-        assert outcomes(await at.intake.receive_many(together)) == [
+        assert outcomes(await receive_together(at.intake, together)) == [
             ACCEPTED,
             ACCEPTED,
             DUPLICATE,

@@ -164,15 +164,9 @@ class MessageIntake:
     # -- what a listener calls -------------------------------------------------------------------
 
     async def receive(self, message: Message, settings: SequencerSettings | None = None) -> Receipt:
-        return (await self._receive([Entry.of(message, settings)]))[0]
-
-    async def receive_many(self, messages: Sequence[Message]) -> list[Receipt]:
-        return await self._receive([Entry.of(message) for message in messages])
-
-    async def _receive(self, entries: list[Entry]) -> list[Receipt]:
-        durable = not entries or await self._durable(PendingRequest(entries))
-        full = REFUSED[self._no_room]
-        return [(durable and entry.receipt) or full for entry in entries]
+        entry = Entry.of(message, settings)
+        durable = await self._durable(PendingRequest([entry]))
+        return (durable and entry.receipt) or REFUSED[self._no_room]
 
     def submit(
         self,

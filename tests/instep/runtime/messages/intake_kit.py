@@ -103,6 +103,11 @@ async def claims(intake: Intake, scope: str = SCOPE) -> Claims:
     return found
 
 
+async def receive_together(intake: Intake, messages: list[Message]) -> list[Receipt]:
+    """Messages that arrive at once: one commit makes them durable."""
+    return await asyncio.gather(*map(intake.receive, messages))
+
+
 async def until(done: Any, timeout_s: float = 10.0) -> Any:
     """Poll an async question until its answer is true."""
     async with asyncio.timeout(timeout_s):

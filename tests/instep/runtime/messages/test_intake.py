@@ -31,6 +31,7 @@ from tests.instep.runtime.messages.intake_kit import (
     message,
     outcomes,
     quick,
+    receive_together,
 )
 
 pytestmark = pytest.mark.asyncio
@@ -175,7 +176,7 @@ async def test_a_commit_that_takes_too_long_is_refused_and_may_be_durable() -> N
     async with receiving(answer_within_s=0.05) as at:
         at.store.go.clear()
         at.submit(1)
-        waiting = asyncio.create_task(at.intake.receive_many([message(2), message(3)]))
+        waiting = asyncio.create_task(receive_together(at.intake, [message(2), message(3)]))
         await at.until(1)
         assert at.told == [FULL]
         assert outcomes(await waiting) == [FULL, FULL]
