@@ -21,7 +21,7 @@ from instep.model.entities import (
 )
 from instep.model.records import RecordChunk, RecordType
 from instep.model.streams import SweepEstimate
-from instep.ports.reader import StoreReader
+from instep.ports.reader import LeaseReader, StoreReader, SweepReader
 from instep_sql import fencing
 from instep_sql.alarms.reading import AlarmReading
 from instep_sql.engine import schema
@@ -112,7 +112,15 @@ def now_us() -> int:
     return time.time_ns() // 1_000
 
 
-class SqlReader(MessageReading, ReferenceReading, AlarmReading, MeasurementReading, StoreReader):
+class SqlReader(
+    MessageReading,
+    ReferenceReading,
+    AlarmReading,
+    MeasurementReading,
+    SweepReader,
+    LeaseReader,
+    StoreReader,
+):
     """Reads a store while its consumer writes; see `StoreReader`. Raises `SinkError`.
 
     It reads in pages, in the order of arrival. An entity that exists the whole time is shown once;
@@ -311,7 +319,7 @@ class SqlReader(MessageReading, ReferenceReading, AlarmReading, MeasurementReadi
         return await self._write(work)
 
     async def estimate_sweep(self, consumer: str, stream: str, attempt: int) -> SweepEstimate:
-        """See `StoreReader`."""
+        """See `SweepReader`."""
         from instep_sql.entities.sweep import estimate_sweep  # noqa: PLC0415 — as for a replay
 
         def count(connection: Connection) -> SweepEstimate:
@@ -323,7 +331,7 @@ class SqlReader(MessageReading, ReferenceReading, AlarmReading, MeasurementReadi
         return await self._fetch(count)
 
     async def release_sweep(self, consumer: str, stream: str, attempt: int) -> None:
-        """See `StoreReader`."""
+        """See `SweepReader`."""
 
         def work(connection: Connection) -> int:
             row = streams.find(connection, consumer, stream)
@@ -334,11 +342,11 @@ class SqlReader(MessageReading, ReferenceReading, AlarmReading, MeasurementReadi
         await self._write(work)
 
     async def leases(self) -> dict[str, LeaseState]:
-        """See `StoreReader`."""
+        """See `LeaseReader`."""
         return await self._fetch(fencing.leases)
 
     async def ask_to_hand_over(self, consumer: str) -> LeaseState:
-        """See `StoreReader`."""
+        """See `LeaseReader`."""
         where = self._dialect.where
         return await self._write(
             lambda connection: fencing.ask_to_hand_over(connection, consumer, where)

@@ -10,6 +10,7 @@ import typer
 from instep.cli.output import Format, FormatOption, json_line, plain
 from instep.cli.store import ConfigArgument, ConsumerOption, StoreOption, open_store
 from instep.errors import ConfigurationError
+from instep.ports.reader import LeaseReader
 
 __all__ = ["handover"]
 
@@ -36,7 +37,8 @@ async def _handover(
 ) -> None:
     chosen = consumer if store is None else None
     async with open_store(config, store, chosen, "handover") as place:
-        reader, known = place.reader, {consumer} if consumer else set(place.consumers)
+        reader = LeaseReader.of(place.reader)
+        known = {consumer} if consumer else set(place.consumers)
         known = known or set(await reader.leases())
         if len(known) != 1:
             raise ConfigurationError(

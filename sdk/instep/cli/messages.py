@@ -33,6 +33,7 @@ from instep.cli.store import (
     require_stream,
 )
 from instep.model.messages import StoredMessage
+from instep.ports.reader import MessageReader
 
 __all__ = ["messages"]
 
@@ -97,7 +98,7 @@ async def _found(
     async with open_stores(config, store, consumer, "messages") as places:
         for place in places:
             for name in place.names:
-                found = place.reader.messages(consumer=name, stream=stream)
+                found = MessageReader.of(place.reader).messages(consumer=name, stream=stream)
                 await require_stream(place.reader, stream)
                 async for message in found:
                     yield message

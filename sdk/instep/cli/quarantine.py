@@ -42,7 +42,7 @@ from instep.config.plugins import source_plugin
 from instep.errors import ConfigurationError, InstepError
 from instep.model.entities import Quarantined, StreamStatus
 from instep.model.streams import StreamInfo
-from instep.ports.reader import StoreReader
+from instep.ports.reader import MessageReader, StoreReader
 
 __all__ = ["drop", "list_", "replay", "show"]
 
@@ -250,7 +250,7 @@ async def _drop(
 async def _replayed(reader: StoreReader, one: Quarantined, status: StreamStatus | None) -> str:
     if one.replayed_at_us is not None:
         return f"was replayed at {stamp(one.replayed_at_us)}"
-    if await reader.deliver_again(one.id):
+    if isinstance(reader, MessageReader) and await reader.deliver_again(one.id):
         return "the handler is given it again by the consumer, running now or later"
     if status is None:
         raise InstepError("its stream is not in the store any more", where=one.stream)

@@ -27,6 +27,7 @@ from instep.errors import ConfigurationError
 from instep.model.ranges import Ranges
 from instep.ports.message_store import OperatorAction
 from instep.ports.reader import (
+    MessageReader,
     SequenceCounts,
     SequenceStatus,
     StoreReader,
@@ -42,6 +43,8 @@ async def show_sequences(reader: StoreReader, consumer: str | None, output: Form
     """Show the sequences of a store; how many there are. Of many, a table shows the counts and
     those that need attention.
     """
+    if not isinstance(reader, MessageReader):
+        return 0
     counts = await reader.count_sequences()
     mine = {name: one for name, one in counts.items() if consumer in (None, name)}
     total = sum(one.sequences for one in mine.values())
@@ -166,6 +169,8 @@ async def _chosen(
 ) -> AsyncGenerator[SequenceStatus, None]:
     async with open_stores(config, store, consumer, "sequences") as places:
         for place in places:
+            if not isinstance(place.reader, MessageReader):
+                continue
             async for one in place.reader.sequences(stream=stream, troubled=troubled):
                 if place.has(one.consumer):
                     yield one
@@ -183,6 +188,8 @@ async def _act(
     asked = []
     async with open_stores(config, store, consumer, "sequences") as places:
         for place in places:
+            if not isinstance(place.reader, MessageReader):
+                continue
             names = filter(place.has, await place.reader.count_sequences())
             ask = place.reader.request_action
             asked += [name for name in names if await ask(name, stream, action, number)]
@@ -200,7 +207,7 @@ async def _act(
 
 
 async def _show_table(
-    reader: StoreReader, counts: Mapping[str, SequenceCounts], total: int
+    reader: MessageReader, counts: Mapping[str, SequenceCounts], total: int
 ) -> None:
     columns = [Column("Sequence", ratio=4), Column("Phase", width=10), Column("Received", ratio=3)]
     columns += [Column("Missing", ratio=2), Column("Held", width=7, justify="right")]

@@ -19,6 +19,7 @@ from instep.cli.store import (
     ConsumerOption,
     StoreOption,
     StreamOption,
+    leases_of,
     open_stores,
     places_of,
     require_stream,
@@ -91,7 +92,8 @@ async def _by_readers(
     async with open_stores(config, store, consumer, "status") as places:
         for place in places:
             await require_stream(place.reader, stream)
-            streams, leases = await place.reader.streams(), await place.reader.leases()
+            streams = await place.reader.streams()
+            leases = await leases_of(place.reader)
             found += _show(streams, leases, place.consumers, stream, output)
             if stream is None:
                 for name in place.names:

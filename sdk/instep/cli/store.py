@@ -17,7 +17,8 @@ from instep.config.shown import shown_text
 from instep.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from instep.ports.reader import StoreReader
+    from instep.coordination.lease import LeaseState
+    from instep.ports.reader import SequenceCounts, StoreReader
 
 __all__ = [
     "ClassOption",
@@ -30,12 +31,14 @@ __all__ = [
     "StoreOption",
     "StreamOption",
     "configured",
+    "leases_of",
     "open_reader",
     "open_store",
     "open_stores",
     "places_of",
     "require_consumer",
     "require_stream",
+    "sequence_counts_of",
 ]
 
 _NAMED = 20
@@ -142,9 +145,23 @@ async def require_consumer(reader: StoreReader, consumer: str | None) -> None:
     if consumer is None:
         return
     known = {status.consumer for status in await reader.streams()}
-    known |= set(await reader.count_sequences()) | set(await reader.leases())
+    known |= set(await leases_of(reader)) | set(await sequence_counts_of(reader))
     if consumer not in known:
         raise _unknown(f"the store has no consumer {consumer!r}", "--consumer", known)
+
+
+async def leases_of(reader: StoreReader) -> dict[str, LeaseState]:
+    """The leases of a store by consumer; none of a store that keeps none."""
+    from instep.ports.reader import LeaseReader
+
+    return await reader.leases() if isinstance(reader, LeaseReader) else {}
+
+
+async def sequence_counts_of(reader: StoreReader) -> dict[str, SequenceCounts]:
+    """The sequences of a store by consumer, counted; none of a store that keeps none."""
+    from instep.ports.reader import MessageReader
+
+    return await reader.count_sequences() if isinstance(reader, MessageReader) else {}
 
 
 async def require_stream(reader: StoreReader, stream: str | None) -> None:
@@ -154,12 +171,15 @@ async def require_stream(reader: StoreReader, stream: str | None) -> None:
     known = {status.stream for status in await reader.streams()}
     if stream in known:
         return
-    async for _ in reader.sequences(stream=stream):
-        return
-    async for sequence in reader.sequences():
-        if len(known) >= _NAMED:
-            break
-        known.add(sequence.stream)
+    from instep.ports.reader import MessageReader
+
+    if isinstance(reader, MessageReader):
+        async for _ in reader.sequences(stream=stream):
+            return
+        async for sequence in reader.sequences():
+            if len(known) >= _NAMED:
+                break
+            known.add(sequence.stream)
     raise _unknown(f"the store has no stream {stream!r}", "--stream", known)
 
 

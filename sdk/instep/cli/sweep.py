@@ -19,7 +19,7 @@ from instep.cli.store import (
 )
 from instep.model.entities import StreamStatus
 from instep.model.position import Phase
-from instep.ports.reader import StoreReader
+from instep.ports.reader import SweepReader
 
 __all__ = ["release", "status"]
 
@@ -106,7 +106,7 @@ async def _release(
 
 async def _held(
     config: Path | None, store: str | None, consumer: str | None, stream: str | None
-) -> AsyncIterator[tuple[StoreReader, StreamStatus]]:
+) -> AsyncIterator[tuple[SweepReader, StreamStatus]]:
     """The streams whose sweep is held."""
     async with open_stores(config, store, consumer, "sweep") as places:
         for place in places:
@@ -114,4 +114,4 @@ async def _held(
             for one in await place.reader.streams():
                 chosen = place.has(one.consumer) and stream in (None, one.stream)
                 if chosen and one.position.phase is Phase.SWEEP_HELD:
-                    yield place.reader, one
+                    yield SweepReader.of(place.reader), one

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     )
     from instep.ports.message_store import MessageStore, OutboxStore
     from instep.ports.plugin import SinkPlugin, SourcePlugin, Verifier, VerifierPlugin
-    from instep.ports.reader import StoreReader
+    from instep.ports.reader import LeaseReader, MessageReader, StoreReader, SweepReader
     from instep.ports.sink import Sink
     from instep.ports.source import Feed, Source
 
@@ -30,7 +30,9 @@ __all__ = [
     "Intake",
     "IntakeEvent",
     "Lease",
+    "LeaseReader",
     "Listener",
+    "MessageReader",
     "MessageStore",
     "OutboxStore",
     "Receipt",
@@ -40,6 +42,7 @@ __all__ = [
     "Source",
     "SourcePlugin",
     "StoreReader",
+    "SweepReader",
     "Verifier",
     "VerifierPlugin",
 ]
@@ -66,7 +69,7 @@ __getattr__, __dir__ = lazy_exports(
             "Verifier",
             "VerifierPlugin",
         ),
-        "instep.ports.reader": ("StoreReader",),
+        "instep.ports.reader": ("LeaseReader", "MessageReader", "StoreReader", "SweepReader"),
         "instep.ports.sink": ("Sink",),
         "instep.ports.source": (
             "Feed",

@@ -8,6 +8,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from typing import ClassVar, Self
 
 import msgspec
 
@@ -32,7 +33,14 @@ from instep.model.streams import SweepEstimate
 from instep.ports.message_store import OperatorAction
 from instep.sequencing.state import SequencerState
 
-__all__ = ["SequenceCounts", "SequenceStatus", "StoreReader"]
+__all__ = [
+    "LeaseReader",
+    "MessageReader",
+    "SequenceCounts",
+    "SequenceStatus",
+    "StoreReader",
+    "SweepReader",
+]
 
 
 class SequenceStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,10 +78,10 @@ class SequenceCounts(msgspec.Struct, frozen=True):
 class StoreReader(ABC):
     """Read access to a store, beside the consumer that writes it.
 
-    A reader inherits this class and implements the abstract methods; the others have the defaults
-    of a store that lacks the ability. Promised: reads return committed state, iteration is by pages
-    (memory does not grow with the store), and no page blocks the consumer. Not promised: that two
-    pages, or two calls, read the same snapshot.
+    A reader inherits this class and implements the abstract methods, and inherits the capabilities
+    of its store, too: `SweepReader`, `LeaseReader`, `MessageReader`. Promised: reads return
+    committed state, iteration is by pages (memory does not grow with the store), and no page blocks
+    the consumer. Not promised: that two pages, or two calls, read the same snapshot.
 
     All raise `SinkError`. Cancelling a read changes nothing; cancelling one of the methods that
     write (`replay`, `drop`, `release_sweep`, `ask_to_hand_over`, `deliver_again`) leaves its
@@ -117,7 +125,7 @@ class StoreReader(ABC):
         journal is kept, `ChangesTrimmedError` where changes that are due are no longer kept.
         """
 
-    async def changed(self, seen: int, within_s: float) -> int:  # noqa: ARG002 - the default
+    async def changed(self, seen: int, within_s: float) -> int:
         """Wait until more may have been committed, at most so many seconds.
 
         `seen` is what the call before returned, at first -1: what was committed between two calls
@@ -172,11 +180,11 @@ class StoreReader(ABC):
 
     def children(
         self,
-        uuid: str,  # noqa: ARG002 - the default
+        uuid: str,
         *,
-        depth: int | None = 1,  # noqa: ARG002
-        entity_class: str | None = None,  # noqa: ARG002
-        consumer: str | None = None,  # noqa: ARG002
+        depth: int | None = 1,
+        entity_class: str | None = None,
+        consumer: str | None = None,
     ) -> AsyncIterator[StoredEntity]:
         """Entities below the one with this uuid, stored or not, by their parent-address: its
         children, or with `depth` as many levels (None: all).
@@ -187,34 +195,34 @@ class StoreReader(ABC):
         """
         raise ConfigurationError("this kind of store keeps no references")
 
-    async def path(self, uuid: str, *, consumer: str | None = None) -> list[Ancestor]:  # noqa: ARG002
+    async def path(self, uuid: str, *, consumer: str | None = None) -> list[Ancestor]:
         """What contains the entity with this uuid, stored or not: highest first, without itself."""
         raise ConfigurationError("this kind of store keeps no references")
 
     def references(
         self,
-        uuid: str,  # noqa: ARG002 - the default
+        uuid: str,
         *,
-        consumer: str | None = None,  # noqa: ARG002
+        consumer: str | None = None,
     ) -> AsyncIterator[Reference]:
         """What the entity with this uuid refers to."""
         raise ConfigurationError("this kind of store keeps no references")
 
     def referrers(
         self,
-        uuid: str,  # noqa: ARG002 - the default
+        uuid: str,
         *,
-        entity_class: str | None = None,  # noqa: ARG002
-        consumer: str | None = None,  # noqa: ARG002
+        entity_class: str | None = None,
+        consumer: str | None = None,
     ) -> AsyncIterator[Reference]:
         """What refers to the entity with this uuid, stored or not."""
         raise ConfigurationError("this kind of store keeps no references")
 
-    def dangling(self, *, consumer: str | None = None) -> AsyncIterator[Reference]:  # noqa: ARG002
+    def dangling(self, *, consumer: str | None = None) -> AsyncIterator[Reference]:
         """The references whose target is not stored."""
         raise ConfigurationError("this kind of store keeps no references")
 
-    def skeletons(self, *, consumer: str | None = None) -> AsyncIterator[Skeleton]:  # noqa: ARG002
+    def skeletons(self, *, consumer: str | None = None) -> AsyncIterator[Skeleton]:
         """The entities that parent-addresses name and that are not stored."""
         raise ConfigurationError("this kind of store keeps no references")
 
@@ -223,12 +231,12 @@ class StoreReader(ABC):
     def alarms(
         self,
         *,
-        standing: bool | None = None,  # noqa: ARG002 - the default
-        events: bool = False,  # noqa: ARG002
-        key: str | None = None,  # noqa: ARG002
-        measured: str | None = None,  # noqa: ARG002
-        consumer: str | None = None,  # noqa: ARG002
-        stream: str | None = None,  # noqa: ARG002
+        standing: bool | None = None,
+        events: bool = False,
+        key: str | None = None,
+        measured: str | None = None,
+        consumer: str | None = None,
+        stream: str | None = None,
     ) -> AsyncIterator[AlarmEpisode]:
         """Episodes of alarms in the order of their first commit: those that last (`standing`),
         those that have ended (`standing=False`), or both; with `events` the events instead, which
@@ -244,11 +252,11 @@ class StoreReader(ABC):
     def measurements(
         self,
         *,
-        series: str | None = None,  # noqa: ARG002
-        since_us: int | None = None,  # noqa: ARG002
-        until_us: int | None = None,  # noqa: ARG002
-        consumer: str | None = None,  # noqa: ARG002
-        stream: str | None = None,  # noqa: ARG002
+        series: str | None = None,
+        since_us: int | None = None,
+        until_us: int | None = None,
+        consumer: str | None = None,
+        stream: str | None = None,
     ) -> AsyncIterator[Measurement]:
         """Periods of measurement, one series after another, each in the order of time: those that
         end at `since_us` or later and before `until_us`, in microseconds since 1970.
@@ -258,80 +266,88 @@ class StoreReader(ABC):
         """
         raise ConfigurationError("this kind of store keeps no series of measurements")
 
-    # -- held sweeps (A6) ------------------------------------------------------------------------
 
-    async def estimate_sweep(self, consumer: str, stream: str, attempt: int) -> SweepEstimate:  # noqa: ARG002
-        """What the sweep of this attempt would remove. Raises `ConfigurationError` for a store that
-        holds no sweeps.
+class Capability(ABC):
+    """What only some stores keep: a reader of such a store inherits the capability, too."""
+
+    missing: ClassVar[str]
+    """What a store without it lacks, for an error."""
+
+    @classmethod
+    def of(cls, reader: StoreReader) -> Self:
+        """The reader, as one that has this capability. Raises `ConfigurationError` where it has
+        not.
         """
-        raise ConfigurationError("this kind of store holds no sweeps")
+        if isinstance(reader, cls):
+            return reader
+        raise ConfigurationError(f"this kind of store {cls.missing}")
 
-    async def release_sweep(self, consumer: str, stream: str, attempt: int) -> None:  # noqa: ARG002
-        """Durably let the sweep of this attempt go on, whichever process consumes. Raises as
-        `estimate_sweep` does.
-        """
-        raise ConfigurationError("this kind of store holds no sweeps")
 
-    # -- active and standby ----------------------------------------------------------------------
+class SweepReader(Capability):
+    """Reads and releases sweeps that are held (A6)."""
 
+    missing = "holds no sweeps"
+
+    @abstractmethod
+    async def estimate_sweep(self, consumer: str, stream: str, attempt: int) -> SweepEstimate:
+        """What the sweep of this attempt would remove."""
+
+    @abstractmethod
+    async def release_sweep(self, consumer: str, stream: str, attempt: int) -> None:
+        """Durably let the sweep of this attempt go on, whichever process consumes."""
+
+
+class LeaseReader(Capability):
+    """Reads the leases of consumers, and asks their holders to hand over."""
+
+    missing = "keeps no lease"
+
+    @abstractmethod
     async def leases(self) -> dict[str, LeaseState]:
         """The leases by consumer; consumers without one are not in it."""
-        return {}
 
-    async def ask_to_hand_over(self, consumer: str) -> LeaseState:  # noqa: ARG002 - the default
+    @abstractmethod
+    async def ask_to_hand_over(self, consumer: str) -> LeaseState:
         """Let the holder give its lease up at its next beat; returns the lease as it was.
 
-        Raises `SinkError` where nobody holds it, `ConfigurationError` for a store without leases.
+        Raises `SinkError` where nobody holds it.
         """
-        raise ConfigurationError("this kind of store keeps no lease")
 
-    # -- numbered messages -----------------------------------------------------------------------
 
-    async def sequences(
-        self,
-        *,
-        stream: str | None = None,  # noqa: ARG002 - the default
-        troubled: bool = False,  # noqa: ARG002 - the default
+class MessageReader(Capability):
+    """Reads numbered messages and their sequences, and takes what an operator wants done."""
+
+    missing = "keeps no messages"
+
+    @abstractmethod
+    def sequences(
+        self, *, stream: str | None = None, troubled: bool = False
     ) -> AsyncIterator[SequenceStatus]:
         """All sequences, or this one, in the order of their first message; with `troubled` only
         those with messages buffered behind a gap, a block, or a handler that failed last, and those
         that have failed.
         """
-        none: tuple[SequenceStatus, ...] = ()
-        for sequence in none:
-            yield sequence
 
+    @abstractmethod
     async def count_sequences(self) -> dict[str, SequenceCounts]:
         """Consumer → the counts of its sequences; consumers without sequences are missing."""
-        return {}
 
+    @abstractmethod
     def messages(
-        self,
-        cursor: int = 0,  # noqa: ARG002 - the default
-        *,
-        consumer: str | None = None,  # noqa: ARG002
-        stream: str | None = None,  # noqa: ARG002
+        self, cursor: int = 0, *, consumer: str | None = None, stream: str | None = None
     ) -> AsyncIterator[StoredMessage]:
-        """Messages delivered to the store after `cursor`, in the order of delivery. Raises
-        `ConfigurationError` for a store that keeps none.
-        """
-        raise ConfigurationError("this kind of store keeps no messages")
+        """Messages delivered to the store after `cursor`, in the order of delivery."""
 
+    @abstractmethod
     async def request_action(
-        self,
-        consumer: str,  # noqa: ARG002 - the default
-        stream: str,  # noqa: ARG002
-        action: OperatorAction,  # noqa: ARG002
-        number: int | None = None,  # noqa: ARG002
+        self, consumer: str, stream: str, action: OperatorAction, number: int | None = None
     ) -> bool:
         """Have something done about a sequence by the process that receives, now or later (see
-        `OperatorRequest`); returns False for an unknown sequence. Raises `ConfigurationError` for a
-        store that keeps no sequences.
+        `OperatorRequest`); returns False for an unknown sequence.
         """
-        raise ConfigurationError("this kind of store keeps no sequences")
 
-    async def deliver_again(self, id: int) -> bool:  # noqa: ARG002 - the default
+    @abstractmethod
+    async def deliver_again(self, id: int) -> bool:
         """Let the handler try a message in quarantine again, and mark it replayed; returns False
         where the entry is not a message. The consumer, running now or later, delivers it.
         """
-        return False

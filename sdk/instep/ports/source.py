@@ -134,7 +134,7 @@ class Source(ABC):
         `StreamGoneError` (discover again), `UnreachableError`.
         """
 
-    def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:  # noqa: ARG002
+    def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
         """Read the current state of a stream in `Mode.BASELINE`, in pages of records without token,
         appended at `opened_at_us`.
 
@@ -143,7 +143,7 @@ class Source(ABC):
         """
         raise BaselineError("this source reads no current state", where=stream.id)
 
-    async def state(self, stream: StreamInfo) -> StreamState:  # noqa: ARG002 - the default
+    async def state(self, stream: StreamInfo) -> StreamState:
         """The stream's state now, asked while it is silent. Raises `SourceError`.
 
         The default is UNKNOWN. Silence then proves less: a quiet stream is aligned only after

@@ -17,7 +17,7 @@ from instep.errors import JournalOffError, SinkError
 from instep.model.entities import Change, ChangeKind, Quarantined, StoredEntity, StreamStatus
 from instep.model.records import RecordChunk
 from instep.model.streams import StreamInfo, SweepEstimate
-from instep.ports.reader import StoreReader
+from instep.ports.reader import StoreReader, SweepReader
 from instep_spark.landing import live_view
 from instep_spark.landing.commit import LandingTables
 from instep_spark.landing.stream_metadata import StreamMetadata
@@ -50,7 +50,7 @@ _ROWS: Final = """
 """
 
 
-class DeltaReader(StoreReader):
+class DeltaReader(SweepReader, StoreReader):
     """Reads a lake beside the consumer that writes it; see `StoreReader`. Raises `SinkError`."""
 
     def __init__(self, options: DeltaOptions, *, clock_us: Callable[[], int]) -> None:
@@ -181,13 +181,13 @@ class DeltaReader(StoreReader):
         )
 
     async def estimate_sweep(self, consumer: str, stream: str, attempt: int) -> SweepEstimate:
-        """See `StoreReader`."""
+        """See `SweepReader`."""
         return await self._run(
             lambda: live_view.estimate_sweep(self._writer, consumer, stream, attempt)
         )
 
     async def release_sweep(self, consumer: str, stream: str, attempt: int) -> None:
-        """See `StoreReader`."""
+        """See `SweepReader`."""
         await self._run(lambda: self._stream_metadata(consumer).release(stream, attempt))
 
     async def close(self) -> None:

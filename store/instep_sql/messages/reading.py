@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, text
 
 from instep.model.messages import StoredMessage
 from instep.ports.message_store import OperatorAction
-from instep.ports.reader import SequenceCounts, SequenceStatus
+from instep.ports.reader import MessageReader, SequenceCounts, SequenceStatus
 from instep.sequencing.state import decode_state
 from instep_sql.messages import operator_requests
 from instep_sql.messages.inbox import attachments_of
@@ -58,7 +58,7 @@ _RELEASED: Final = """
 _GONE: Final = "DELETE FROM instep_inbox WHERE stage = 2 AND id IN ({inbox})"
 
 
-class MessageReading(ABC):
+class MessageReading(MessageReader):
     """The part of `SqlReader` that reads numbered messages."""
 
     _clock_us: Callable[[], int]
@@ -66,13 +66,13 @@ class MessageReading(ABC):
     async def sequences(
         self, *, stream: str | None = None, troubled: bool = False
     ) -> AsyncIterator[SequenceStatus]:
-        """See `StoreReader`."""
+        """See `MessageReader`."""
         given = {"stream": stream or "", "troubled": int(troubled)}
         async for row in self._paged(_SEQUENCES, "id", 0, given):
             yield _sequence(row)
 
     async def count_sequences(self) -> dict[str, SequenceCounts]:
-        """See `StoreReader`."""
+        """See `MessageReader`."""
         rows = await self._fetch(lambda connection: connection.execute(_COUNTS).all())
         return {
             row.consumer: SequenceCounts(row.sequences, int(row.held), row.blocked) for row in rows
@@ -81,7 +81,7 @@ class MessageReading(ABC):
     async def messages(
         self, cursor: int = 0, *, consumer: str | None = None, stream: str | None = None
     ) -> AsyncIterator[StoredMessage]:
-        """See `StoreReader`."""
+        """See `MessageReader`."""
         given = {"consumer": consumer or "", "stream": stream or ""}
         async for row in self._paged(_MESSAGES, "id", cursor, given):
             yield _message(row)
@@ -89,7 +89,7 @@ class MessageReading(ABC):
     async def request_action(
         self, consumer: str, stream: str, action: OperatorAction, number: int | None = None
     ) -> bool:
-        """See `StoreReader`."""
+        """See `MessageReader`."""
 
         def work(connection: Connection) -> int:
             self._migrate(connection)
@@ -98,7 +98,7 @@ class MessageReading(ABC):
         return bool(await self._write(work))
 
     async def deliver_again(self, id: int) -> bool:
-        """See `StoreReader`."""
+        """See `MessageReader`."""
         now_us = self._clock_us()
         return bool(await self._write(lambda connection: _deliver_again(connection, id, now_us)))
 

@@ -7,7 +7,17 @@ import pytest
 from instep import AuditError, ConfigurationError, Consumer, Receiver
 from instep.errors import BaselineError
 from instep.model import StreamState
-from instep.ports import Feed, Listener, Sink, Source, StoreReader
+from instep.ports import (
+    Feed,
+    LeaseReader,
+    Listener,
+    MessageReader,
+    Sink,
+    Source,
+    StoreReader,
+    SweepReader,
+)
+from instep.ports.reader import Capability
 from tests.instep.scripted_source_kit import ScriptedSource, info
 
 pytestmark = pytest.mark.asyncio
@@ -62,18 +72,22 @@ async def test_a_source_has_a_log_alone() -> None:
         source.baseline(info(), 0)
 
 
-async def test_a_reader_refuses_what_its_store_does_not_keep(reader: StoreReader) -> None:
-    assert await reader.leases() == {}
-    assert [one async for one in reader.sequences()] == []
-    assert await reader.deliver_again(1) is False
-    with pytest.raises(ConfigurationError, match="holds no sweeps"):
-        await reader.estimate_sweep("c", "s", 1)
-    with pytest.raises(ConfigurationError, match="holds no sweeps"):
-        await reader.release_sweep("c", "s", 1)
-    with pytest.raises(ConfigurationError, match="keeps no lease"):
-        await reader.ask_to_hand_over("c")
-    with pytest.raises(ConfigurationError, match="keeps no messages"):
-        reader.messages()
+@pytest.mark.parametrize(
+    ("capability", "lacks"),
+    [
+        (SweepReader, "holds no sweeps"),
+        (LeaseReader, "keeps no lease"),
+        (MessageReader, "keeps no messages"),
+    ],
+)
+async def test_a_reader_has_what_it_inherits(
+    reader: StoreReader, capability: type[Capability], lacks: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=lacks):
+        capability.of(reader)
+    methods = dict.fromkeys(capability.__abstractmethods__)
+    able = type("Able", (capability, type(reader)), methods)()
+    assert capability.of(able) is able
 
 
 async def test_nothing_abstract_is_left_out() -> None:

@@ -11,7 +11,7 @@ from instep.sequencing.effects import (
     ReportLoss,
     SequenceFailed,
 )
-from instep.sequencing.events import Announce, Cancel, Fill, GiveUp
+from instep.sequencing.events import Announce, Cancel, Fill, GiveUp, Last
 from instep.sequencing.gaps import GapPolicy, LastResort
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.settings import SequencerSettings
@@ -177,10 +177,10 @@ def test_give_up_delivers_what_is_held_up_to_there_and_refuses_the_rest() -> Non
 @pytest.mark.parametrize("number", [0, 1 << 63])
 def test_what_cannot_be_announced_is_refused(number: int) -> None:
     sequencer = Sequencer()
-    for event in (sequencer.announce, sequencer.give_up, sequencer.last):
+    for event in (Announce(number), GiveUp(number), Last(number)):
         before = sequencer.checkpoint()
         with pytest.raises(SequenceRefusedError, match="is not within the numbers 1-"):
-            event(number, T0_US)
+            decide(sequencer, event)
         assert sequencer.checkpoint() == before
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from instep.config.plugins import store_plugin
 from instep.model.messages import StoredMessage
+from instep.ports.reader import MessageReader
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.lake.tables.schema import MESSAGES
@@ -60,7 +61,7 @@ class MessagesTable(LakeTable):
             assert last is not None
             page: list[StoredMessage] = []
             count = 0
-            async for message in reader.messages(last.at):
+            async for message in MessageReader.of(reader).messages(last.at):
                 page.append(message)
                 count += 1
                 if len(page) == _PAGE_RECORDS:
