@@ -82,7 +82,7 @@ _RECEIVER_IS_AT: Final = text("""
     WHERE id = :no AND owner = :owner AND commits = :commits
 """)
 
-_READ: Final = text(f"SELECT {LEASE_COLUMNS} FROM instep_lease WHERE consumer = :consumer")  # noqa: S608
+_READ: Final = text(f"SELECT {LEASE_COLUMNS} FROM instep_lease WHERE consumer = :consumer")
 _MAKE: Final = text("""
     INSERT INTO instep_lease (consumer, epoch, nonce, beat, holder, lease_s, taken_at_us,
                               asked_epoch)

@@ -30,7 +30,7 @@ __all__ = [
 VERSION_TABLE: Final = "instep_schema"
 HEAD: Final = "0100"
 """The newest revision in `migrations/versions` (a test holds them equal)."""
-STORED_VERSION: Final = f"SELECT version_num FROM {VERSION_TABLE}"  # noqa: S608 — a constant
+STORED_VERSION: Final = f"SELECT version_num FROM {VERSION_TABLE}"
 STREAMS: Final = """
     SELECT s.*,
       (SELECT count(*) FROM instep_entity AS e WHERE e.stream_no = s.id) AS entities,
@@ -41,7 +41,7 @@ STREAMS: Final = """
     FROM instep_stream AS s WHERE s.kind = 'stream' ORDER BY s.consumer, s.stream
 """
 LEASE_COLUMNS: Final = "consumer, epoch, nonce, beat, holder, lease_s, asked_epoch = epoch AS asked"
-LEASES: Final = f"SELECT {LEASE_COLUMNS} FROM instep_lease ORDER BY consumer"  # noqa: S608
+LEASES: Final = f"SELECT {LEASE_COLUMNS} FROM instep_lease ORDER BY consumer"
 _SEQUENCE: Final = "SELECT id FROM instep_sequence LIMIT 1"
 _FILE: Final = "sqlite:///"
 

@@ -47,7 +47,7 @@ _HAS_OLDER_ENTITY: Final = text(f"""
         SELECT 1 FROM instep_entity
         WHERE stream_no = :no AND token <> '' AND partition = :partition
           AND {supersedes_sql(_INCOMING, Place.of("", SQL_PLACE))})
-""")  # noqa: S608 — constants only
+""")
 
 
 class SqlStore(Sink):

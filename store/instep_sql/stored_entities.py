@@ -22,7 +22,7 @@ def rows_of_classes(connection: Connection, classes: Collection[str]) -> Iterato
         SELECT e.*, s.consumer, s.stream FROM instep_entity AS e
         JOIN instep_stream AS s ON s.id = e.stream_no
         WHERE e.class IN ({names}) AND e.id > :after ORDER BY e.id LIMIT :size
-    """)  # noqa: S608 — names of classes of ours
+    """)
     after = -1
     while True:
         rows = connection.execute(query, {"after": after, "size": _PAGE_RECORDS}).all()

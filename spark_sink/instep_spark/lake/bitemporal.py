@@ -85,7 +85,7 @@ def _proven(name: str, table: str, what: str, ordinal: str, begin: str, end: str
     SELECT * EXCEPT (seen_at, reading, upto, length_s, unseen_s, hidden_s),
         greatest(0D, least(length_s, greatest(unseen_s, coalesce(hidden_s, 0D)))) AS uncertain_s
     FROM doubted
-    """,  # noqa: S608 — constants only
+    """,
     )
 
 

@@ -395,7 +395,7 @@ class Lake:
         its ordinals: all that is asked of the rows is then asked of the same ones.
         """
         done = self._pipeline.done()
-        changes = self.spark.sql(f"SELECT * FROM {self._pipeline.changes}")  # noqa: S608
+        changes = self.spark.sql(f"SELECT * FROM {self._pipeline.changes}")
         rows = rows_behind(changes, done, limit_records=_BATCH_RECORDS)
         ends = rows.groupBy("consumer", "stream").agg({"ordinal": "max"}).collect()
         if not ends:
@@ -451,7 +451,7 @@ class Lake:
         if not reading or not table_exists(self.spark, kept):
             return 0.0
         (last,) = self.spark.sql(
-            f"SELECT unix_micros(max(at)) / 1e6D AS at_s FROM {kept} "  # noqa: S608 — our own table
+            f"SELECT unix_micros(max(at)) / 1e6D AS at_s FROM {kept} "
             f"WHERE against = {text(reading)}"
         ).collect()
         return float(last.at_s or 0.0)
@@ -537,7 +537,7 @@ class Lake:
                     self.spark.sql(
                         f"ALTER TABLE {table} SET TBLPROPERTIES ('{VECTORS_PROPERTY}' = 'false')"
                     )
-                    self.spark.sql(f"INSERT OVERWRITE {table} SELECT * FROM {table}")  # noqa: S608
+                    self.spark.sql(f"INSERT OVERWRITE {table} SELECT * FROM {table}")
                 self.spark.sql(
                     f"ALTER TABLE {table} SET TBLPROPERTIES ('{FEED_PROPERTY}' = 'true')"
                 )

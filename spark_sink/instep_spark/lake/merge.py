@@ -83,7 +83,7 @@ class Merge(msgspec.Struct, frozen=True):
             {"" if into_empty else matched}
             WHEN NOT MATCHED AND NOT {self.ends}
             THEN INSERT ({columns}) VALUES ({", ".join(self.inserts.values())})
-        """  # noqa: S608 — names of our own tables, literals escaped
+        """
 
     def run(
         self,

@@ -176,7 +176,7 @@ class Pipeline:
         missing = last.keys() - {(row.consumer, row.stream) for row in reached}
         if missing:
             # Rows that all tables have passed may be deleted, also all of a stream.
-            rows = spark.sql(f"SELECT consumer, stream FROM {self.changes}")  # noqa: S608
+            rows = spark.sql(f"SELECT consumer, stream FROM {self.changes}")
             left = rows.where(in_any_stream(missing)).distinct()
             wrong += [(row.consumer, row.stream) for row in left.collect()]
         if wrong:
@@ -193,7 +193,7 @@ class Pipeline:
         self, spark: SparkSession, how: str, ordinal_by_stream: Mapping[StreamKey, int]
     ) -> DataFrame:
         """The rows of `changes` whose ordinals compare so with those of their streams."""
-        rows = spark.sql(f"SELECT * FROM {self.changes}")  # noqa: S608 — our own table
+        rows = spark.sql(f"SELECT * FROM {self.changes}")
         if len(ordinal_by_stream) > NAMED_STREAMS:
             known = ordinals(spark, known=ordinal_by_stream)
             return rows.join(known, ["consumer", "stream"]).where(f"ordinal {how} known")
@@ -205,7 +205,7 @@ class Pipeline:
 
     def rows_behind(self, spark: SparkSession) -> int:
         """How many rows of `changes` the tables still lack."""
-        rows = spark.sql(f"SELECT * FROM {self.changes}")  # noqa: S608 — our own table
+        rows = spark.sql(f"SELECT * FROM {self.changes}")
         return rows_behind(rows, self.done()).count()
 
     def done(self) -> dict[StreamKey, int]:
@@ -249,7 +249,7 @@ class Pipeline:
     def _apply(self, rows: DataFrame) -> None:
         spark = rows.sparkSession
         self.release(spark)
-        changes = spark.sql(f"SELECT * FROM {self.changes}")  # noqa: S608
+        changes = spark.sql(f"SELECT * FROM {self.changes}")
         batch = MicroBatch(rows, changes, self.url, self.identities.resolve)
         decided = self.entities.progress
         self.identities.follow(spark, batch.landed_after(decided), decided)
@@ -284,7 +284,7 @@ class Pipeline:
         if not table_exists(spark, self._facts):
             return set()
         rows = spark.sql(
-            f"SELECT DISTINCT consumer, stream, count AS attempt FROM {self._facts} "  # noqa: S608
+            f"SELECT DISTINCT consumer, stream, count AS attempt FROM {self._facts} "
             "WHERE fact = 'RELEASE'"
         ).collect()
         return {(row.consumer, row.stream, row.attempt) for row in rows}
@@ -365,7 +365,7 @@ class Pipeline:
         if decided.changing() and not self.composed.is_open:
             self.composed.open(spark)
         self.identities.catch_up(spark, self.changes, self.entities)
-        changes = spark.sql(f"SELECT * FROM {self.changes}")  # noqa: S608
+        changes = spark.sql(f"SELECT * FROM {self.changes}")
         while True:
             begin = {key: target.progress[key].ordinal for key in decided.by_stream}
             upto = {

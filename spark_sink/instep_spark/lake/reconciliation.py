@@ -59,6 +59,6 @@ class ReconciliationTable(LakeTable):
         made = local_relation(spark, pa.Table.from_pylist(rows, _SCHEMA))
         made.createOrReplaceTempView("instep_reconciled")
         names = ", ".join(f"`{name}`" for name in _SCHEMA.names)
-        new = f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({names})"  # noqa: S608 — our own
+        new = f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({names})"
         merge = f"MERGE INTO {self.sql} USING instep_reconciled ON false {new}"
         self.commit(spark, TableProgress(), merge)

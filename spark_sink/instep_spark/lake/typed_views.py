@@ -174,7 +174,7 @@ def _view(name: str, one: TypedClass) -> ViewDefinition:
         SELECT {around}, {", ".join(typed_values(one))}, body, stated FROM parsed
     )
     SELECT {around}, {names}, body, {bad_values(one)} AS {BAD_VALUES} FROM typed
-    """  # noqa: S608 — names of our own file
+    """
     columns = (
         *((column, "as in `entities`") for column in _AROUND),
         *((column.name, column.comment) for column in one.columns),

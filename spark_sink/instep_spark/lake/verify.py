@@ -95,8 +95,8 @@ def verify(spark: SparkSession, place: LakePlace) -> Comparison:
     target = place.table("entities")
     metadata = read_commit_metadata(spark, target)
     progress = TableProgress() if metadata is None else metadata.progress
-    changes = spark.sql(f"SELECT * FROM {place.table('changes')}")  # noqa: S608
-    entities = spark.sql(f"SELECT * FROM {target}")  # noqa: S608
+    changes = spark.sql(f"SELECT * FROM {place.table('changes')}")
+    entities = spark.sql(f"SELECT * FROM {target}")
     return compare(expected(changes, progress), entities)
 
 
@@ -106,9 +106,9 @@ def audit(spark: SparkSession, place: LakePlace, reading: str) -> Comparison:
     `reading` is the URL of a lake into which a second consumer of the same streams has landed the
     log from its oldest record; names of consumers need not be the same.
     """
-    read = spark.sql(f"SELECT * FROM {LakePlace(reading).table('changes')}")  # noqa: S608
-    changes = spark.sql(f"SELECT * FROM {place.table('changes')}")  # noqa: S608
-    entities = spark.sql(f"SELECT * FROM {place.table('entities')}")  # noqa: S608
+    read = spark.sql(f"SELECT * FROM {LakePlace(reading).table('changes')}")
+    changes = spark.sql(f"SELECT * FROM {place.table('changes')}")
+    entities = spark.sql(f"SELECT * FROM {place.table('entities')}")
     metadata = read_commit_metadata(spark, place.table("entities"))
     followed = changes if metadata is None else _upto(changes, metadata.progress)
     return compare(_ours(expected(read), followed), entities, logs=(followed, read))
@@ -164,7 +164,7 @@ def expected(changes: DataFrame, progress: TableProgress | None = None) -> DataF
         FROM last l JOIN instep_all c ON c.consumer = l.consumer AND c.stream = l.stream
              AND c.ordinal = l.stored.ordinal AND c.id = l.id
         WHERE l.stored.alive AND NOT {_swept("l.stored", str(_NEVER - 1), "l.")}
-    """)  # noqa: S608 — constants, literals escaped
+    """)
     if not composed:
         return found
     columns = [pa.array([row[name] for row in composed], pa.string()) for name in _WANTED]
@@ -295,7 +295,7 @@ def compare(
             CASE WHEN e.id IS NULL THEN 'missing' WHEN w.id IS NULL THEN 'bogus'
                  WHEN e.body <=> w.body THEN 'right' ELSE 'stale' END AS verdict
         FROM instep_wanted w FULL OUTER JOIN instep_found e ON {same}
-    """)  # noqa: S608 — constants only
+    """)
     counts = _count(joined)
     examples: list[dict[str, Any]] = []
     if any(verdict != "right" for *_, verdict in counts):
@@ -343,7 +343,7 @@ def _decided(wrong: DataFrame, ours: DataFrame, theirs: DataFrame) -> DataFrame:
             ) USING (stream, name)
             JOIN (SELECT stream, max(appended_at) AS head FROM instep_{other} GROUP BY stream)
                 USING (stream)
-            WHERE appended_at > head""")  # noqa: S608 — constants only
+            WHERE appended_at > head""")
     return spark.sql(f"""
         WITH named AS (
             SELECT DISTINCT stream, id, explode(array(id, key)) AS name FROM instep_wrong
@@ -352,4 +352,4 @@ def _decided(wrong: DataFrame, ours: DataFrame, theirs: DataFrame) -> DataFrame:
             CASE WHEN d.doubted THEN 'undecided' ELSE w.verdict END AS verdict
         FROM instep_wrong w LEFT JOIN (SELECT *, true AS doubted FROM doubted) d
             USING (stream, id)
-    """)  # noqa: S608 — constants only
+    """)

@@ -64,7 +64,7 @@ def _edges(name: str, meaning: str, table: str, *validity: str) -> ViewDefinitio
         near.`node-uuid` AS from_node_uuid, near.`node-edge-point-uuid` AS from_nep_uuid,
         far.`node-uuid` AS to_node_uuid, far.`node-edge-point-uuid` AS to_nep_uuid{more}
     FROM ordered WHERE near <> far
-    """,  # noqa: S608 — constants only
+    """,
     )
 
 
@@ -115,7 +115,7 @@ def _named_then(place: str) -> str:
         SELECT a.consumer, a.stream, a.id, a.episode, max_by(p.name, p.valid_from) AS {place}_name
         FROM lined a JOIN places p ON p.consumer = a.consumer AND p.uuid = a.{place}_uuid
             AND {_HELD.format("p", "a")} GROUP BY ALL
-    """  # noqa: S608 — constants only
+    """
 
 
 _PLACES_AT_RAISE: Final = ViewDefinition(
@@ -149,7 +149,7 @@ _PLACES_AT_RAISE: Final = ViewDefinition(
         FROM placed LEFT JOIN lines USING ({_EPISODE})
     ), nodes AS ({_named_then("node")}), links AS ({_named_then("link")})
     SELECT * FROM lined LEFT JOIN nodes USING ({_EPISODE}) LEFT JOIN links USING ({_EPISODE})
-    """,  # noqa: S608 — constants only
+    """,
 )
 _CONNECTIONS: Final = ViewDefinition(
     "connections",
@@ -160,7 +160,7 @@ _CONNECTIONS: Final = ViewDefinition(
         {enum_field("operational-state")} AS operational_state,
         {enum_field("lifecycle-state")} AS lifecycle_state
     FROM entities WHERE class = 'CONNECTION'
-    """,  # noqa: S608 — constants only
+    """,
 )
 _HOPS: Final = ViewDefinition(
     "connection_hops",
@@ -185,7 +185,7 @@ _HOPS: Final = ViewDefinition(
         hop.`connection-end-point-uuid` AS cep_uuid, link_uuid
     FROM hops LEFT JOIN lines
         ON lines.consumer = hops.consumer AND from_nep_uuid = hop.`node-edge-point-uuid`
-    """,  # noqa: S608 — constants only
+    """,
 )
 _SERVICES: Final = ViewDefinition(
     "services",
@@ -198,7 +198,7 @@ _SERVICES: Final = ViewDefinition(
         transform(from_json({json_path("connection")}, 'ARRAY<STRUCT<`connection-uuid`: STRING>>'),
             one -> one.`connection-uuid`) AS connection_uuids
     FROM entities WHERE class = 'CONNECTIVITY_SERVICE'
-    """,  # noqa: S608 — constants only
+    """,
 )
 _CAPACITY: Final = ViewDefinition(
     "link_capacity",
@@ -209,7 +209,7 @@ _CAPACITY: Final = ViewDefinition(
         {_size("total-potential-capacity")} - {_size("available-capacity")} AS used,
         {json_path("total-potential-capacity", "total-size", "unit")} AS unit
     FROM entities WHERE class = 'LINK'
-    """,  # noqa: S608 — constants only
+    """,
 )
 _IMPACT: Final = ViewDefinition(
     "impact",
@@ -247,7 +247,7 @@ _AVAILABILITY: Final = ViewDefinition(
              WHEN {enum_field("operational-state")} = 'ENABLED' THEN 'up' ELSE 'down' END AS state,
         valid_from, valid_to, known_from, known_until, basis, zone, uncertain_s
     FROM entity_intervals WHERE {enum_field("operational-state")} IS NOT NULL
-    """,  # noqa: S608 — constants only
+    """,
 )
 _HOURLY: Final = ViewDefinition(
     "alarm_hourly",
@@ -305,17 +305,17 @@ def create_views(
     typed = [typed_view(one) for one in classes if typed_name(one) not in known]
     if not database:
         for name, table in known.items():
-            spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS SELECT * FROM {table}")  # noqa: S608
+            spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS SELECT * FROM {table}")
     for view in (*VIEWS.values(), *typed):
         words = {"entities"} if view.columns else set(_WORD.findall(view.sql))
         read = [name for name in (*TABLES, *LAKE_TABLES, *VIEWS) if name in words]
         if not known.keys() >= set(read):
             continue
-        sources = ", ".join(f"{name} AS (SELECT * FROM {known[name]})" for name in read)  # noqa: S608
+        sources = ", ".join(f"{name} AS (SELECT * FROM {known[name]})" for name in read)
         known[view.name] = place.table(view.name) if database else view.name
         made = f"{'' if database else 'TEMPORARY'} VIEW {known[view.name]}"
         comment = comment_literal(view.meaning)
-        query = f"WITH {sources} SELECT * FROM ({view.sql})"  # noqa: S608 — our own names
+        query = f"WITH {sources} SELECT * FROM ({view.sql})"
         spark.sql(f"CREATE OR REPLACE {made} {view.ddl()}COMMENT {comment} AS {query}")
     if "entity_history" in known:
         history = known["entity_history"]
@@ -333,7 +333,7 @@ def _is_table(spark: SparkSession, place: LakePlace, name: str) -> bool:
 
 def _create_topology_at(spark: SparkSession, place: LakePlace, history: str) -> None:
     classes = ", ".join(f"'{name}'" for name in CLASSES)
-    rows = spark.sql(f"SELECT *, false AS ends FROM {history} WHERE class IN ({classes})")  # noqa: S608
+    rows = spark.sql(f"SELECT *, false AS ends FROM {history} WHERE class IN ({classes})")
     made = TopologyTable(place).project(rows)
     made = made.select(
         *(column.name for column in TOPOLOGY.columns),

@@ -58,7 +58,7 @@ def _quoted(*names: str) -> list[str]:
 
 def _update(*names: str) -> str:
     assigned = ", ".join(f"{name} = ?" for name in _quoted(*names))
-    return f"UPDATE instep_alarm SET {assigned} WHERE id = ?"  # noqa: S608 — constants only
+    return f"UPDATE instep_alarm SET {assigned} WHERE id = ?"
 
 
 _COLUMNS: Final = ", ".join(_quoted(*_IDENTITY, *_MOVED, *_OTHERS))
@@ -80,7 +80,7 @@ _LAST: Final = f"""
     WHERE a.stream_no = :no AND a.key IN {{members}} AND a.number = (
         SELECT max(b.number) FROM instep_alarm AS b
         WHERE b.stream_no = a.stream_no AND b.key = a.key)
-"""  # noqa: S608 — constants only
+"""
 _SWEPT: Final = """
     UPDATE instep_alarm SET state = 'CLEAR', ended_by = :by, reduced = 1, lineage = :lineage,
         cleared_at_us = CASE WHEN raised_at_us > :at_us THEN raised_at_us ELSE :at_us END,

@@ -40,7 +40,7 @@ _ABANDONED: Final = text("""
       AND updated_at_us < :before_us
 """)
 _REMOVALS: Final = [
-    text(f"DELETE FROM {table} WHERE {column} = :shadow")  # noqa: S608 — constants only
+    text(f"DELETE FROM {table} WHERE {column} = :shadow")
     for table, column in (
         ("instep_part", "stream_no"),
         ("instep_tombstone", "stream_no"),
@@ -113,7 +113,7 @@ class MarksByUuid(MarksByKey):
         marked = text(f"""
             SELECT key FROM instep_audit_mark
             WHERE audit = :audit AND key IN {self._dialect.members("names")}
-        """)  # noqa: S608 — constants only
+        """)
         values = {"audit": self._audit, "names": json_array(names)}
         known = {key: key for key in connection.execute(marked, values).scalars()}
         over = tombstones.find(connection, self._dialect, self._no, names)
@@ -198,7 +198,7 @@ class MarksByChange(MarksByKey):
             WHERE audit = :audit AND ends = 0 AND key IN {members}
             UNION SELECT key, uuid, class FROM instep_audit_mark
             WHERE audit = :audit AND ends = 0 AND uuid <> '' AND uuid IN {members}
-        """)  # noqa: S608 — constants only
+        """)
         rows = connection.execute(query, {"audit": self._audit, "names": json_array(names)})
         return [
             StoredRecord(

@@ -4,8 +4,6 @@ A mark and a row describe one entity when they have the same key. On a stream th
 baseline, the key of a mark is the uuid, because a row may be renamed while the audit runs.
 """
 
-# ruff: noqa: S608 — constants only
-
 from __future__ import annotations
 
 from collections.abc import Sequence

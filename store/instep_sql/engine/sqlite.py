@@ -102,7 +102,7 @@ _LAST_CHARACTER: Final = 0x10FFFF
 _END: Final = f"""
 DELETE FROM instep_entity WHERE stream_no = ? AND key = ?
 AND NOT {supersedes_sql(Place.of("", SQL_PLACE), BOUND_PLACE)}
-"""  # noqa: S608 — constants only
+"""
 # One row for all entities: the driver takes the interpreter's lock once for each row of a result.
 _COMPARE: Final = """
 SELECT json_group_array(json_array(
@@ -326,7 +326,7 @@ class Sqlite:
         """Do nothing: this transaction already has the lock."""
 
     def members(self, parameter: str) -> str:
-        return f"(SELECT value FROM json_each(:{parameter}))"  # noqa: S608 — a parameter's name
+        return f"(SELECT value FROM json_each(:{parameter}))"
 
     def begins_with(self, column: str, parameter: str) -> str:
         # A range, which its index finds; texts are compared by their bytes.
@@ -424,7 +424,7 @@ class Sqlite:
         statement = append_sql(
             updates.stream_no,
             updates.lineage,
-            f"(SELECT {', '.join(named)} FROM (VALUES )) AS stated",  # noqa: S608 — constants only
+            f"(SELECT {', '.join(named)} FROM (VALUES )) AS stated",
             now_us="?1",
             of_events=_OF_EVENTS,
             body="x''" if mode is Journal.CHANGES else "stated.body",
@@ -458,7 +458,7 @@ def _into(table: StoredTable) -> str:
 @lru_cache(maxsize=256)
 def _delete(table: StoredTable, columns: tuple[str, ...]) -> str:
     same = " AND ".join(f"{quoted(name)} = ?" for name in columns)
-    return f"DELETE FROM {quoted(table.name)} WHERE {same}"  # noqa: S608 — names are quoted
+    return f"DELETE FROM {quoted(table.name)} WHERE {same}"
 
 
 def _insert_rows(
@@ -485,7 +485,7 @@ def _insert(
     shared = {**(bound or {}), **shared_values(columns)}
     own = [name for name in columns if name not in shared]
     values = [*fixed.values(), *[f"?{at + 1}" for at in range(len(shared))], *"?" * len(own)]
-    into = f"INSERT INTO {table} ({', '.join([*fixed, *shared, *own])}) VALUES "  # noqa: S608 — constants only
+    into = f"INSERT INTO {table} ({', '.join([*fixed, *shared, *own])}) VALUES "
     row = f"({', '.join(values)})"
     rows = ColumnRows(*[columns[name] for name in own])
     return _execute_for(connection, into, row, rows, then, tuple(shared.values()))

@@ -123,7 +123,7 @@ def _find_owners(
     connection: Connection, dialect: Dialect, no: int, keys: Collection[str]
 ) -> dict[str, str]:
     query = text(
-        "SELECT part_key, entity_key FROM instep_part "  # noqa: S608 — constants only
+        "SELECT part_key, entity_key FROM instep_part "
         f"WHERE stream_no = :no AND part_key IN {dialect.members('keys')} AND length(body) > 0"
     )
     rows = connection.execute(query, {"no": no, "keys": json_array(keys)})
@@ -139,7 +139,7 @@ def allow_overwrite(
     ends. The rows get a lineage that no log has, so rule A3 compares them with nothing.
     """
     statement = text(
-        "UPDATE instep_entity SET lineage = -1 "  # noqa: S608 — constants only
+        "UPDATE instep_entity SET lineage = -1 "
         f"WHERE stream_no = :no AND key IN {dialect.members('keys')}"
     )
     keys = json_array({record.key for record in records})
@@ -153,7 +153,7 @@ def load(
     stored body is the base.
     """
     query = text(
-        f"SELECT {names(_PARTS.columns)} FROM instep_part "  # noqa: S608 — constants only
+        f"SELECT {names(_PARTS.columns)} FROM instep_part "
         f"WHERE stream_no = :no AND entity_key IN {dialect.members('keys')} ORDER BY id"
     )
     parts: dict[str, list[EntityPart]] = {key: [] for key in keys}
@@ -219,12 +219,12 @@ def move_parts(
         DELETE FROM instep_part
         WHERE stream_no = :target AND (entity_key IN {members} OR part_key IN (
             SELECT part_key FROM instep_part WHERE stream_no = :source AND entity_key IN {members}))
-    """)  # noqa: S608 — constants only
+    """)
     connection.execute(removal, values)
     moving = text(f"""
         UPDATE instep_part SET stream_no = :target, lineage = :lineage, attempt = :attempt
         WHERE stream_no = :source AND entity_key IN {members}
-    """)  # noqa: S608 — constants only
+    """)
     values |= {"lineage": position.lineage, "attempt": position.attempt}
     connection.execute(moving, values)
 
@@ -237,8 +237,7 @@ def rename_parts(connection: Connection, no: int, old: str, new: str) -> None:
 def forget_parts(connection: Connection, dialect: Dialect, no: int, keys: Collection[str]) -> None:
     """Remove the parts of these entities."""
     removal = text(
-        "DELETE FROM instep_part "  # noqa: S608 — constants only
-        f"WHERE stream_no = :no AND entity_key IN {dialect.members('keys')}"
+        f"DELETE FROM instep_part WHERE stream_no = :no AND entity_key IN {dialect.members('keys')}"
     )
     connection.execute(removal, {"no": no, "keys": json_array(keys)})
 

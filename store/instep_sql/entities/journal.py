@@ -238,7 +238,7 @@ def append_swept(connection: Connection, doomed: UnmarkedRows, mode: Journal, no
             SELECT stream_no, key, class, '{ChangeKind.SWEPT.value}', NULL, token, appended_at_us,
                    :now_us, :nothing, {previous}
             FROM instep_entity WHERE {doomed.condition} ORDER BY id
-        """),  # noqa: S608 — constants only
+        """),
         {**doomed.values, "now_us": now_us, "nothing": b""},
     )
 
@@ -255,7 +255,7 @@ def append_recomposed(
         SELECT stream_no, key, class, '{ChangeKind.UPDATED.value}', NULL, token, appended_at_us,
                :now_us, coalesce({body}, :nothing), {previous}
         FROM instep_entity WHERE id = :id AND body <> :body
-    """)  # noqa: S608 — constants only
+    """)
     values = [
         {"id": entity, "body": composed, "now_us": now_us, "nothing": b""}
         for entity, composed in bodies.items()

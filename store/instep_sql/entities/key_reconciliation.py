@@ -371,7 +371,7 @@ def give_way(
     """
     if keys:
         statement = text(
-            "UPDATE instep_entity SET lineage = -1 "  # noqa: S608 — constants only
+            "UPDATE instep_entity SET lineage = -1 "
             "WHERE stream_no = :no AND (token = '' OR :lineage = 0) "
             f"AND key IN {dialect.members('keys')}"
         )
@@ -384,7 +384,7 @@ def mark_proven(
     """Mark the entities that the baseline shows, also where a newer record keeps its content."""
     connection.execute(
         text(
-            "UPDATE instep_entity SET attempt = :attempt, proven = 1 "  # noqa: S608 — constants
+            "UPDATE instep_entity SET attempt = :attempt, proven = 1 "
             "WHERE stream_no = :no AND (attempt < :attempt OR proven = 0) "
             f"AND key IN {dialect.members('keys')}"
         ),

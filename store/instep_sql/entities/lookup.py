@@ -29,7 +29,7 @@ def find_records(
 ) -> list[StoredRecord]:
     """The stored entities of these keys, with their bodies."""
     query = text(
-        f"SELECT {_PLACE}, body FROM instep_entity "  # noqa: S608 — constants only
+        f"SELECT {_PLACE}, body FROM instep_entity "
         f"WHERE stream_no = :no AND key IN {dialect.members('keys')}"
     )
     rows = connection.execute(query, {"no": no, "keys": json_array(keys)})
@@ -42,7 +42,7 @@ def find_headers(
     """The stored entities whose key or uuid is one of these, without their bodies."""
     members = dialect.members("names")
     query = text(
-        f"SELECT {_PLACE} FROM instep_entity WHERE stream_no = :no AND key IN {members} "  # noqa: S608
+        f"SELECT {_PLACE} FROM instep_entity WHERE stream_no = :no AND key IN {members} "
         f"UNION SELECT {_PLACE} FROM instep_entity "
         f"WHERE stream_no = :no AND uuid <> '' AND uuid IN {members}"
     )

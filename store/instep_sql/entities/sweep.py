@@ -66,15 +66,15 @@ def sweep(
         doomed = unmarked.of_classes(dialect, step.readable)
     if mode is not Journal.OFF:
         journal.append_swept(connection, doomed, mode, now_us)
-    removal = f"DELETE FROM instep_entity WHERE {doomed.condition} RETURNING key"  # noqa: S608
+    removal = f"DELETE FROM instep_entity WHERE {doomed.condition} RETURNING key"
     keys = connection.execute(text(removal), doomed.values).scalars().all()
     if step.readable is not None:
         # No GET shows the other classes: their unmarked entities are kept, as unproven.
-        keep = f"UPDATE instep_entity SET proven = 0, attempt = :attempt WHERE {unmarked.condition}"  # noqa: S608
+        keep = f"UPDATE instep_entity SET proven = 0, attempt = :attempt WHERE {unmarked.condition}"
         connection.execute(text(keep), unmarked.values)
         # The log is read up to where it stood at the baseline: what it brings from now on is newer,
         # also where a clock is set back and dates it before the baseline (A14).
-        outdated = f"UPDATE instep_entity SET lineage = 0 WHERE {_BASELINE_ROWS}"  # noqa: S608
+        outdated = f"UPDATE instep_entity SET lineage = 0 WHERE {_BASELINE_ROWS}"
         window_values = {"no": stream.no, "cursor": step.cursor, "upto": upto}
         connection.execute(text(outdated), window_values)
     if stream.change_only:

@@ -54,7 +54,7 @@ def find(
     columns = "key, uuid, lineage, attempt, appended_at_us"
     members = dialect.members("names")
     query = text(
-        f"SELECT {columns} FROM instep_tombstone WHERE stream_no = :no AND key IN {members} "  # noqa: S608
+        f"SELECT {columns} FROM instep_tombstone WHERE stream_no = :no AND key IN {members} "
         f"UNION SELECT {columns} FROM instep_tombstone WHERE stream_no = :no AND uuid IN {members}"
     )
     rows = connection.execute(query, {"no": no, "names": json_array(names)})

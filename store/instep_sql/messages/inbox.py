@@ -88,7 +88,7 @@ _DELIVER: Final = f"""
     SELECT sequence_no, number, message_id, sender, attributes, received_at_us, ?, body, digest,
            attachments
     FROM instep_inbox WHERE sequence_no = ? AND stage = 1 ORDER BY epoch, number, id
-"""  # noqa: S608 — constants only
+"""
 _DELIVERED: Final = "DELETE FROM instep_inbox WHERE sequence_no = ? AND stage = 1"
 _ALL_WAITING: Final = text("""
     SELECT DISTINCT i.sequence_no FROM instep_sequence AS q
@@ -158,7 +158,7 @@ def seen(
     for first in range(0, len(keys), _SEEN_AT_ONCE):
         some = keys[first : first + _SEEN_AT_ONCE]
         query = (
-            "SELECT sequence_no, digest FROM instep_seen "  # noqa: S608 — marks only
+            "SELECT sequence_no, digest FROM instep_seen "
             f"WHERE (sequence_no, digest) IN (VALUES {row_values(connection, 2, len(some))})"
         )
         rows = connection.exec_driver_sql(query, tuple(chain.from_iterable(some)))
@@ -180,7 +180,7 @@ def digests(
         # The newest row of a number belongs to the current epoch.
         for table, more in (("instep_message", ""), ("instep_inbox", "AND stage > 0")):
             query = (
-                f"SELECT sequence_no, number, digest FROM {table} "  # noqa: S608 — marks only
+                f"SELECT sequence_no, number, digest FROM {table} "
                 f"WHERE (sequence_no, number) IN (VALUES {marks}) {more} ORDER BY id"
             )
             for row in connection.exec_driver_sql(query, tuple(chain.from_iterable(some))):

@@ -24,10 +24,10 @@ _COUNTED: Final = "SELECT counted_to, size_bytes FROM instep_message_size {}"
 _ADDED: Final = text(f"""
     SELECT max(id) AS last, coalesce(sum({_SIZE}), 0) AS size_bytes
     FROM instep_message WHERE id > :after
-""")  # noqa: S608 — constants only
+""")
 _OLDEST: Final = text(f"""
     SELECT id, {_SIZE} FROM instep_message ORDER BY id LIMIT :limit
-""")  # noqa: S608 — constants only
+""")
 _REMOVE: Final = text("DELETE FROM instep_message WHERE id <= :cut")
 _SET_COUNTED: Final = text("UPDATE instep_message_size SET counted_to = :to, size_bytes = :size")
 
@@ -95,13 +95,13 @@ class _TableRetention:
         age_s: float | None,
         size: str = "",
     ) -> None:
-        picked = f"SELECT id FROM {table} WHERE {{}} ORDER BY id LIMIT :limit"  # noqa: S608 — constants only
-        delete = f"DELETE FROM {table} WHERE id IN ({picked} {dialect.skip_locked})"  # noqa: S608
+        picked = f"SELECT id FROM {table} WHERE {{}} ORDER BY id LIMIT :limit"
+        delete = f"DELETE FROM {table} WHERE id IN ({picked} {dialect.skip_locked})"
         self._sized = bool(size)
         if size:
             delete += f" RETURNING {size}"
-        over = f"id <= (SELECT max(id) FROM {table}) - :keep"  # noqa: S608
-        old = f"id < (SELECT min(id) FROM {table}) + :limit AND {time} < :before_us"  # noqa: S608
+        over = f"id <= (SELECT max(id) FROM {table}) - :keep"
+        old = f"id < (SELECT min(id) FROM {table}) + :limit AND {time} < :before_us"
         self._over, self._old = text(delete.format(over)), text(delete.format(old))
         self._keep = keep
         self._age_us = None if age_s is None else int(age_s * 1_000_000)

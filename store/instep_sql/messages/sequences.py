@@ -63,7 +63,7 @@ _FORGETTABLE: Final = text(f"""
       EXISTS (SELECT 1 FROM instep_message AS m
               WHERE m.number = {UNSEQUENCED} AND m.sequence_no = q.id) AS unsequenced
     FROM instep_sequence AS q WHERE q.id IN :ids
-""").bindparams(bindparam("ids", expanding=True))  # noqa: S608 — constants only
+""").bindparams(bindparam("ids", expanding=True))
 _KEPT_MESSAGES: Final = text("""
     SELECT (SELECT min(id) FROM instep_message) AS first,
            (SELECT max(id) FROM instep_message) AS last
@@ -111,7 +111,7 @@ def row_ids_of(
 ) -> dict[str, int]:
     """Scope → its row, for scopes that are stored."""
     query = text(
-        "SELECT id, scope FROM instep_sequence "  # noqa: S608 — constants only
+        "SELECT id, scope FROM instep_sequence "
         f"WHERE receiver_no = :no AND scope IN {dialect.members('scopes')}"
     )
     rows = connection.execute(
@@ -138,7 +138,7 @@ def load(
     buffered: dict[int, list[BufferedMessage]] = {}
     for row in connection.execute(
         text(
-            "SELECT sequence_no, number, digest, "  # noqa: S608
+            "SELECT sequence_no, number, digest, "
             "length(body) + coalesce(length(attachments), 0) AS size_bytes, expires_at_us, "
             "buffered_at_us FROM instep_inbox WHERE stage = 0 "
             f"AND sequence_no IN (SELECT q.id {ours}) ORDER BY id"
@@ -197,7 +197,7 @@ def reclaim(
         else:
             removed.append((row.id,))
     for table in ("instep_inbox", "instep_seen", "instep_sequence_request", "instep_reply"):
-        statement = f"DELETE FROM {table} WHERE sequence_no = ?"  # noqa: S608 — constants only
+        statement = f"DELETE FROM {table} WHERE sequence_no = ?"
         dialect.execute_many(connection, statement, gone)
     dialect.execute_many(connection, _POSTPONE, waiting)
     dialect.execute_many(connection, _EMPTY, named)

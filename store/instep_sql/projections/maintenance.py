@@ -44,7 +44,7 @@ _TRIGGERS: Final = "triggers of tables"
 _CLASSES: Final = text("INSERT INTO instep_projected_class (class, name) VALUES (:class, :name)")
 _PROJECTED: Final = text("SELECT name, class FROM instep_projected_class ORDER BY name, class")
 _FORGET: Final = tuple(
-    text(f"DELETE FROM {table} WHERE name = :name")  # noqa: S608 — constants only
+    text(f"DELETE FROM {table} WHERE name = :name")
     for table in ("instep_projected_class", "instep_unprojected", "instep_projection_error")
 )
 _ALL: Final = text("""
@@ -203,10 +203,10 @@ def _project(
     these = f"{ENTITY_ID} IN ({', '.join(str(row[0]) for row in rows)})"
     table = connection.dialect.identifier_preparer.format_table(projection.table)
     if _has_any_from(connection, table, rows[0][0]):
-        connection.exec_driver_sql(f"DELETE FROM {table} WHERE {these}")  # noqa: S608
+        connection.exec_driver_sql(f"DELETE FROM {table} WHERE {these}")
     if _has_any_from(connection, "instep_projection_error", rows[0][0]):
         connection.execute(
-            text(f"DELETE FROM instep_projection_error WHERE name = :name AND {these}"),  # noqa: S608
+            text(f"DELETE FROM instep_projection_error WHERE name = :name AND {these}"),
             {"name": projection.name},
         )
     if _write_fast(connection, dialect, projection, rows):
@@ -252,7 +252,7 @@ def _has_any_from(connection: Connection, table: str, id: int) -> bool:
     """Whether it has a row of an entity from this one on. New entities have the highest ids: there
     is nothing of them to remove.
     """
-    query = f"SELECT 1 FROM {table} WHERE {ENTITY_ID} >= {id} LIMIT 1"  # noqa: S608
+    query = f"SELECT 1 FROM {table} WHERE {ENTITY_ID} >= {id} LIMIT 1"
     return connection.exec_driver_sql(query).first() is not None
 
 

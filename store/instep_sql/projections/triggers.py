@@ -36,7 +36,7 @@ def triggers_of(projected: Mapping[str, Collection[str]]) -> tuple[Trigger, ...]
             "deleted",
             TriggerEvent.DELETE,
             *(
-                f"DELETE FROM {table} WHERE entity_id IN (SELECT id FROM {{old}} AS e)"  # noqa: S608
+                f"DELETE FROM {table} WHERE entity_id IN (SELECT id FROM {{old}} AS e)"
                 for table in tables
             ),
         ),
@@ -51,7 +51,7 @@ def _noted(projected: Mapping[str, Collection[str]], *relations: str) -> list[st
     for name, classes in sorted(projected.items()):
         concerned = " OR ".join(f"e.class = {_literal(one)}" for one in sorted(classes))
         chosen += [
-            f"SELECT e.stream_no, {_literal(name)}, e.id FROM {rows} AS e WHERE {concerned}"  # noqa: S608
+            f"SELECT e.stream_no, {_literal(name)}, e.id FROM {rows} AS e WHERE {concerned}"
             for rows in relations
         ]
     if not chosen:

@@ -70,7 +70,7 @@ def keep(connection: Connection, dialect: Dialect, *, wanted: bool, now_us: int)
         return
     dialect.drop_triggers(connection, triggers)
     for table in _TABLES:
-        connection.exec_driver_sql(f"DELETE FROM {table}")  # noqa: S608 — constants only
+        connection.exec_driver_sql(f"DELETE FROM {table}")
     define(connection, REFERENCES, definition)
     if definition is not None:
         dialect.create_triggers(connection, triggers)
@@ -127,7 +127,7 @@ def _changed(
 ) -> list[tuple[Any, ...]]:
     """Remove what these entities no longer state. Returns the rows that are not stored yet."""
     ids = ", ".join(map(str, former))
-    query = f"SELECT {', '.join(table.key)} FROM {table.name} WHERE entity_id IN ({ids})"  # noqa: S608
+    query = f"SELECT {', '.join(table.key)} FROM {table.name} WHERE entity_id IN ({ids})"
     stored = {tuple(row) for row in connection.exec_driver_sql(query)}
     size = len(table.key)
     gone = sorted(stored.difference(row[:size] for row in rows))

@@ -35,7 +35,7 @@ _CHILDREN: Final = f"""
                    WHERE uuid = :uuid AND distance BETWEEN 1 AND :depth)
       AND e.id > :id AND (:class = '' OR e.class = :class) AND {_OF_CONSUMER}
     ORDER BY e.id LIMIT :size
-"""  # noqa: S608 — constants only
+"""
 # Of what is not stored, the place is known from what is below it.
 _PATH: Final = text(f"""
     SELECT p.name, p.uuid, CASE WHEN {_KNOWN.format("p")} THEN 1 ELSE 0 END AS known
@@ -47,7 +47,7 @@ _PATH: Final = text(f"""
          AND p.distance > found.distance
     JOIN instep_stream AS s ON s.id = found.stream_no
     ORDER BY p.distance DESC
-""")  # noqa: S608 — constants only
+""")
 _REFERENCES: Final = f"""
     SELECT r.entity_id, r.role, r.name, r.uuid AS target, r.since_us, s.consumer, s.stream,
            e.key, e.class, coalesce(own.uuid, '') AS uuid,
@@ -59,7 +59,7 @@ _REFERENCES: Final = f"""
     WHERE (r.entity_id, r.role, r.name, r.uuid) > (:entity_id, :role, :name, :target)
       AND {{wanted}} AND {_OF_CONSUMER}
     ORDER BY r.entity_id, r.role, r.name, r.uuid LIMIT :size
-"""  # noqa: S608 — constants only
+"""
 _STATED: Final = _REFERENCES.format(
     wanted="r.entity_id IN (SELECT entity_id FROM instep_place WHERE uuid = :uuid AND distance = 0)"
 )
@@ -76,7 +76,7 @@ _SKELETONS: Final = f"""
     WHERE p.distance > 0 AND NOT {_KNOWN.format("p")}
       AND p.uuid >= :uuid AND (p.uuid, s.consumer) > (:uuid, :after_consumer) AND {_OF_CONSUMER}
     GROUP BY p.uuid, s.consumer ORDER BY p.uuid, s.consumer LIMIT :size
-"""  # noqa: S608 — constants only
+"""
 
 
 class ReferenceReading(ABC):

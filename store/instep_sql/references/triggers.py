@@ -1,7 +1,5 @@
 """The triggers of places and references, on the entities."""
 
-# ruff: noqa: S608 — constants only
-
 from __future__ import annotations
 
 from typing import Final

@@ -93,7 +93,7 @@ def collect_stats(rows: DataFrame) -> BatchStats:
                    'ordinal', ordinal, 'attempt', attempt) END)) AS sweeps
         FROM (SELECT *, monotonically_increasing_id() & {_IN_PARTITION} AS place FROM instep_survey)
         GROUP BY consumer, stream
-    """).collect()  # noqa: S608 — constants only
+    """).collect()
     # Sorted here: to sort a few rows, Spark would first sample them.
     return {
         (row.consumer, row.stream): StreamStats(
@@ -144,7 +144,7 @@ def refine_stats(stats_by_stream: BatchStats, rows: DataFrame) -> BatchStats:
                   PARTITION BY {", ".join(IDENTITY)} ORDER BY ordinal) AS earlier
                 FROM instep_survey WHERE {ENTITY}
             ) placed WHERE {row_supersedes("earlier", "placed")}
-        """)  # noqa: S608 — constants only
+        """)
         backwards = {(row.consumer, row.stream) for row in found.collect()}
     return {
         key: replace(
@@ -169,7 +169,7 @@ def attempts_began(
         WHERE kind IN ('ATTEMPT', 'SWEEP') AND {of_streams(attempts)}
           AND attempt BETWEEN {min(attempts.values())} AND {max(attempts.values())}
         GROUP BY consumer, stream, attempt
-    """).collect()  # noqa: S608 — names of our own tables, literals escaped
+    """).collect()
     found = {((row.consumer, row.stream), row.attempt): row.at_us for row in began}
     return {stream: found[stream, attempt] for stream, attempt in attempts.items()}
 

@@ -138,7 +138,7 @@ def effective_rows(rows: DataFrame, stored: DataFrame, ended: DataFrame | None =
         )
         gone = f"""UNION ALL
             SELECT {headers}, true AS ends, true AS known FROM instep_fold_ended
-            LEFT SEMI JOIN instep_fold_rows USING (consumer, stream, id)"""  # noqa: S608
+            LEFT SEMI JOIN instep_fold_rows USING (consumer, stream, id)"""
         # An end of nothing is not remembered: no table would show it to the next micro-batch.
         remembered = f"""row.batch AND NOT coalesce(stored.alive, false)
             AND (row.ends OR {end_supersedes("stored", "row")})"""
@@ -177,5 +177,5 @@ def effective_rows(rows: DataFrame, stored: DataFrame, ended: DataFrame | None =
         SELECT consumer, stream, id, explode(transform(
             split(counting, ','), counted -> CAST(counted AS BIGINT))) AS ordinal
         FROM folded WHERE counting <> ''
-    """)  # noqa: S608 — constants only
+    """)
     return rows.join(chosen, [*IDENTITY, "ordinal"])

@@ -110,7 +110,7 @@ class AlarmsTable(IntervalTable):
             SELECT {_WHO}, {header}, {words}, '' AS kind, false AS ends, true AS known,
                    named_struct({", ".join(f"'{name}', {name}" for name in _KEPT)}) AS kept
             FROM instep_open
-        """  # noqa: S608 — constants only
+        """
         return f"""
             WITH statements AS ({statements}),
             shown AS (
@@ -192,7 +192,7 @@ class AlarmsTable(IntervalTable):
                     AS intermittent_count,
                 statements + coalesce(kept.statements, 0) AS statements
             FROM flapping
-        """  # noqa: S608 — constants only
+        """
 
 
 _KEPT: Final = {

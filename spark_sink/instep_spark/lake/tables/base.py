@@ -83,7 +83,7 @@ def table_detail(spark: SparkSession, table: str) -> Any:
 
 def _columns(spark: SparkSession, table: str) -> list[str]:
     """Return the names of the columns. No job is run: DESCRIBE DETAIL would count the files."""
-    return spark.sql(f"SELECT * FROM {table} LIMIT 0").columns  # noqa: S608 — our own table
+    return spark.sql(f"SELECT * FROM {table} LIMIT 0").columns
 
 
 def rows_of_classes(held: pa.Table, classes: Collection[str]) -> pa.Table:
@@ -167,7 +167,7 @@ class LakeTable:
 
     def _refuse_rows(self, spark: SparkSession) -> None:
         """Rows of unknown progress would be made a second time."""
-        if spark.sql(f"SELECT 1 FROM {self.sql} LIMIT 1").collect():  # noqa: S608 — our own table
+        if spark.sql(f"SELECT 1 FROM {self.sql} LIMIT 1").collect():
             raise SinkError(
                 "the table has rows, and none of its commits tells how far they have come: it was "
                 "cloned, restored to a time, or its log has expired",
@@ -208,7 +208,7 @@ class LakeTable:
         except OSError:
             return False
         try:
-            found = spark.sql(f"SELECT * FROM text.`{proof.as_uri()}`").collect()  # noqa: S608
+            found = spark.sql(f"SELECT * FROM text.`{proof.as_uri()}`").collect()
             return [row[0] for row in found] == [proof.read_text()]
         except PySparkException:
             return False
@@ -239,7 +239,7 @@ class LakeTable:
 
     def clear(self, spark: SparkSession) -> None:
         """Remove all rows, and begin from the first row of `changes`."""
-        if not self.commit(spark, TableProgress(), f"DELETE FROM {self.sql}"):  # noqa: S608
+        if not self.commit(spark, TableProgress(), f"DELETE FROM {self.sql}"):
             # Delta keeps no transaction of a DELETE that removes nothing.
             self.commit_progress(spark, TableProgress())
 
@@ -251,7 +251,7 @@ class LakeTable:
         names = ", ".join(f"`{column.name}`" for column in self.table.columns)
         metadata = CommitMetadata(other.progress, self._commits + 1)
         with carrying_metadata(spark, metadata):
-            spark.sql(f"INSERT OVERWRITE {self.sql} ({names}) SELECT {names} FROM {other.sql}")  # noqa: S608
+            spark.sql(f"INSERT OVERWRITE {self.sql} ({names}) SELECT {names} FROM {other.sql}")
         commits = spark.sql(f"DESCRIBE HISTORY {self.sql} LIMIT {RECENT_COMMITS}").collect()
         if not any(
             row.operation == "WRITE" and row.userMetadata == metadata.encode() for row in commits
@@ -275,7 +275,7 @@ class LakeTable:
 
     def read(self, spark: SparkSession) -> DataFrame:
         """The table as it is now."""
-        return spark.sql(f"SELECT * FROM {self.sql}")  # noqa: S608
+        return spark.sql(f"SELECT * FROM {self.sql}")
 
     def commit(self, spark: SparkSession, progress: TableProgress, statement: str) -> int:
         """Run a MERGE, UPDATE or DELETE; `progress` is durable with it. How many rows it changed.
@@ -346,7 +346,7 @@ class LakeTable:
 
     def commit_progress(self, spark: SparkSession, progress: TableProgress) -> None:
         """Make progress durable that changes no row."""
-        self.commit(spark, progress, f"UPDATE {self.sql} SET consumer = consumer WHERE false")  # noqa: S608
+        self.commit(spark, progress, f"UPDATE {self.sql} SET consumer = consumer WHERE false")
 
     def after(self, segment: Segment, by_uuid: set[StreamKey] | None = None) -> TableProgress:
         """The progress when this segment is written."""

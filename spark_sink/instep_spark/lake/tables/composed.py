@@ -117,13 +117,13 @@ class ComposedTable(LakeTable):
         """Return the last rows of the entities with these names."""
         asked = pa.table({"name": pa.array(sorted(names), pa.string())})
         spark.createDataFrame(asked).createOrReplaceTempView("instep_names")
-        lasting = f"SELECT * FROM {self.sql} t WHERE last AND {in_stream(key)}"  # noqa: S608
+        lasting = f"SELECT * FROM {self.sql} t WHERE last AND {in_stream(key)}"
         found = spark.sql(f"""
             SELECT * FROM ({lasting}) LEFT SEMI JOIN (
                 SELECT id FROM (SELECT id, explode(names) AS name FROM ({lasting}))
                 LEFT SEMI JOIN instep_names USING (name)
             ) USING (id)
-        """)  # noqa: S608 — names of our own table, literals escaped
+        """)
         return arrow_rows(found)
 
     def _write(
@@ -156,7 +156,7 @@ class ComposedTable(LakeTable):
             WHEN MATCHED AND t.ordinal >= s.ordinal THEN DELETE
             WHEN MATCHED THEN UPDATE SET {_CLOSED}
             WHEN NOT MATCHED AND NOT s.known THEN INSERT ({names}) VALUES ({values})
-            """,  # noqa: S608 — names of our own table, literals escaped
+            """,
         )
 
     def sweep(self, spark: SparkSession, sweeps: list[Sweep], progress: TableProgress) -> None:
@@ -174,7 +174,7 @@ class ComposedTable(LakeTable):
             self.commit(
                 spark,
                 self.progress,
-                f"UPDATE {self.sql} SET {changed}, attempt = CASE WHEN {removed} THEN attempt "  # noqa: S608
+                f"UPDATE {self.sql} SET {changed}, attempt = CASE WHEN {removed} THEN attempt "
                 f"ELSE {sweep.attempt} END "
                 f"WHERE last AND {in_stream(sweep.stream)} AND attempt < {sweep.attempt}",
             )
@@ -183,7 +183,7 @@ class ComposedTable(LakeTable):
     def _prune(self, spark: SparkSession, sweep: Sweep) -> None:
         while True:
             stale = spark.sql(
-                f"SELECT * FROM {self.sql} WHERE last AND {in_stream(sweep.stream)} "  # noqa: S608
+                f"SELECT * FROM {self.sql} WHERE last AND {in_stream(sweep.stream)} "
                 f"AND attempt >= {sweep.attempt} AND oldest_attempt < {sweep.attempt} "
                 f"LIMIT {CHUNK_RECORDS}"
             )
@@ -247,9 +247,7 @@ class ComposedTable(LakeTable):
                 *(f"{sql} AS {name}" for name, sql in EVENT_DETAILS.items()),
             )
         )
-        return spark.sql(
-            f"SELECT {columns}, id FROM {self.sql} WHERE ({bounds}) AND {kinds}"  # noqa: S608
-        )
+        return spark.sql(f"SELECT {columns}, id FROM {self.sql} WHERE ({bounds}) AND {kinds}")
 
 
 def _as_composed(raw: StreamStats, own: StreamStats | None) -> StreamStats:

@@ -137,7 +137,7 @@ class EntitiesTable(LakeTable):
             SELECT consumer, stream, count(*) AS total, count_if({unmarked}) AS unmarked,
                 count_if({removed}) AS removed
             FROM {self.sql} t WHERE {of_streams(keys)} GROUP BY consumer, stream
-        """).collect()  # noqa: S608 — names of our own table, literals escaped
+        """).collect()
         by_stream = {
             (row.consumer, row.stream): SweepCount(row.total, row.unmarked, row.removed)
             for row in counts
@@ -152,10 +152,10 @@ class EntitiesTable(LakeTable):
                     # No GET could show them: neither trusted nor dropped.
                     kept = f"{unmarked_by(sweep)} AND NOT {_removed(sweep)}"
                     marks = f"proven = false, attempt = {sweep.attempt}"
-                    update = f"UPDATE {self.sql} SET {marks} WHERE {kept}"  # noqa: S608
+                    update = f"UPDATE {self.sql} SET {marks} WHERE {kept}"
                     self.commit(spark, self.progress, update)
         gone = " OR ".join(_removed(sweep) for sweep in sweeps)
-        if not self.commit(spark, progress, f"DELETE FROM {self.sql} WHERE {gone}"):  # noqa: S608
+        if not self.commit(spark, progress, f"DELETE FROM {self.sql} WHERE {gone}"):
             # Delta keeps no transaction of a DELETE that removes nothing.
             self.commit_progress(spark, progress)
 

@@ -121,4 +121,4 @@ class EntityHistoryTable(IntervalTable):
                    CASE WHEN next IS NOT NULL THEN 'STATED' END AS valid_to_basis,
                    next.ordinal AS end_ordinal, next IS NULL AS open, {ended}
             FROM followed WHERE NOT ends AND (NOT known OR next IS NOT NULL)
-        """  # noqa: S608 — constants only
+        """

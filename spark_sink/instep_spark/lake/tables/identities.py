@@ -133,14 +133,14 @@ def _by_stream(statements: pa.Table) -> _Rows:
 
 def landed_rows(changes: str) -> str:
     """SQL: the rows of `changes` with the ids that each alone tells."""
-    return f"(SELECT *, {DEFAULT_ID} AS id FROM {changes})"  # noqa: S608 — our own table
+    return f"(SELECT *, {DEFAULT_ID} AS id FROM {changes})"
 
 
 def resolved_rows(changes: str, identities: str) -> str:
     """SQL: the rows of `changes` with the ids of their entities; both are SQL for a table."""
     return f"""(SELECT c.*, coalesce(i.known_id, {DEFAULT_ID}) AS id FROM {changes} c LEFT JOIN (
         SELECT consumer, stream, ordinal, id AS known_id FROM {identities} WHERE resolved) i
-        USING (consumer, stream, ordinal))"""  # noqa: S608 — names of our own tables
+        USING (consumer, stream, ordinal))"""
 
 
 class IdentitiesTable(LakeTable):
@@ -197,7 +197,7 @@ class IdentitiesTable(LakeTable):
         ranges = {key: (begin, upto) for key, (begin, upto) in ranges.items() if begin < upto}
         if not ranges:
             return
-        landed = spark.sql(f"SELECT * FROM {changes}")  # noqa: S608 — our own table
+        landed = spark.sql(f"SELECT * FROM {changes}")
         begin = {key: one for key, (one, _) in ranges.items()}
         first = rows_between(landed, begin, {key: one + 1 for key, one in begin.items()})
         whole = {(row.consumer, row.stream) for row in first.select("consumer", "stream").collect()}
@@ -252,14 +252,14 @@ class IdentitiesTable(LakeTable):
         arrays = [pa.array(column, _TEXT) for column in columns]
         table = pa.Table.from_arrays(arrays, names=["consumer", "stream", "name"])
         spark.createDataFrame(table).createOrReplaceTempView("instep_names")
-        told = f"SELECT * FROM {self.sql} t WHERE known AND {of_streams(names)}"  # noqa: S608
+        told = f"SELECT * FROM {self.sql} t WHERE known AND {of_streams(names)}"
         found = spark.sql(f"""
             SELECT * FROM ({told}) LEFT SEMI JOIN (
                 SELECT consumer, stream, id FROM (
                     SELECT consumer, stream, id, explode(array(id, key, uuid)) AS name FROM ({told})
                 ) LEFT SEMI JOIN instep_names USING (consumer, stream, name)
             ) USING (consumer, stream, id)
-        """).toArrow()  # noqa: S608 — names of our own tables, literals escaped
+        """).toArrow()
         known = {key: Identities() for key in names}
         for row in sorted(found.to_pylist(), key=itemgetter("ordinal")):
             known[row["consumer"], row["stream"]].load(
@@ -280,7 +280,7 @@ class IdentitiesTable(LakeTable):
         self.commit(
             spark,
             progress,
-            f"MERGE INTO {self.sql} t USING instep_told s ON false "  # noqa: S608 — our own table
+            f"MERGE INTO {self.sql} t USING instep_told s ON false "
             f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})",
         )
 
@@ -324,7 +324,7 @@ class IdentitiesTable(LakeTable):
         named = spark.sql(f"""
             SELECT consumer, stream, ordinal, id AS known_id, parent_address AS known_parent
             FROM {self.sql} t WHERE resolved AND {of_streams(bounds)}
-        """)  # noqa: S608 — names of our own table, literals escaped
+        """)
         return rows_between(named, begin, upto).toArrow()
 
 

@@ -204,12 +204,12 @@ class IntervalTable(LakeTable):
         remembered = ", ".join(
             f"{dialect.last_of(*of)} AS {name}" for name, of in self.remembered.items()
         )
-        stored = f"(SELECT * FROM {table} t WHERE open AND {own})"  # noqa: S608 — literals escaped
+        stored = f"(SELECT * FROM {table} t WHERE open AND {own})"
         since = self.closed_since(earliest_us, dialect)
-        closed = f"(SELECT * FROM {table} t WHERE NOT open AND {since} AND {own})"  # noqa: S608
+        closed = f"(SELECT * FROM {table} t WHERE NOT open AND {since} AND {own})"
         return (
-            f"SELECT {columns} FROM {named(stored)}",  # noqa: S608 — names of our own tables
-            f"SELECT {who}, {last_end}, {remembered} FROM {named(closed)} GROUP BY {who}",  # noqa: S608
+            f"SELECT {columns} FROM {named(stored)}",
+            f"SELECT {who}, {last_end}, {remembered} FROM {named(closed)} GROUP BY {who}",
         )
 
     def sweep(self, spark: SparkSession, sweeps: list[Sweep], progress: TableProgress) -> None:
@@ -230,7 +230,7 @@ class IntervalTable(LakeTable):
                 AND (m.token = '' OR NOT {row_supersedes("o", "m")})
             WHERE o.ordinal <= v.swept_ordinal
               AND (v.readable IS NULL OR array_contains(v.readable, {self.class_of_row()}))
-        """)  # noqa: S608 — names of our own tables, literals escaped
+        """)
         few = victims.limit(SMALL_RECORDS + 1).toArrow()
         if few.num_rows == 0:
             self.progress = progress  # durable with the next commit; made again it changes nothing
@@ -280,7 +280,7 @@ class IntervalTable(LakeTable):
                 AND ordinal <= {max(s.ordinal for s in own)})
             JOIN instep_sweeps USING (consumer, stream)
             WHERE {entity} AND NOT ends AND attempt >= swept_attempt AND ordinal <= swept_ordinal
-            """  # noqa: S608 — names of our own tables, literals escaped
+            """
             for source, entity, own in sources
             if own
         )

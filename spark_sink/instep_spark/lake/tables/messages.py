@@ -57,7 +57,7 @@ class MessagesTable(LakeTable):
         """
         reader = store_plugin(store).reader(store)
         try:
-            last = spark.sql(f"SELECT coalesce(max(cursor), 0) AS at FROM {self.sql}").first()  # noqa: S608
+            last = spark.sql(f"SELECT coalesce(max(cursor), 0) AS at FROM {self.sql}").first()
             assert last is not None
             page: list[StoredMessage] = []
             count = 0
@@ -87,7 +87,7 @@ class MessagesTable(LakeTable):
         table = pa.Table.from_arrays(arrays, schema=_SCHEMA)
         spark.createDataFrame(table).createOrReplaceTempView("instep_messages")
         names = ", ".join(_SCHEMA.names)
-        new = f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({names})"  # noqa: S608
+        new = f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({names})"
         merge = f"MERGE INTO {self.sql} USING instep_messages ON false {new}"
         self.commit(spark, TableProgress(), merge)
 

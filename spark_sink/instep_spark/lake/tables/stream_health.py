@@ -59,7 +59,7 @@ class StreamHealthTable(LakeTable):
         # A row about several entities comes once for each.
         rows = segment.rows.dropDuplicates(["consumer", "stream", "ordinal", "kind"])
         rows.createOrReplaceTempView("instep_rows")
-        facts = f"SELECT * FROM {self.facts}" if has_facts else _NO_FACTS  # noqa: S608
+        facts = f"SELECT * FROM {self.facts}" if has_facts else _NO_FACTS
         spark.sql(facts).createOrReplaceTempView("instep_facts")
         self._stored(spark, segment).createOrReplaceTempView("instep_minutes")
         held = [
@@ -125,7 +125,7 @@ class StreamHealthTable(LakeTable):
                 coalesce(sweep_held, known_held) AS sweep_held, deviations,
                 left_out + coalesce(known_left_out, 0) AS left_out
             FROM joined
-        """)  # noqa: S608 — names of our own tables, literals escaped
+        """)
         taken = {column.name: f"s.`{column.name}`" for column in self.table.columns}
         # A MERGE of Spark would compute these few rows twice.
         merge = Merge(("consumer", "stream", "minute"), tuple(segment.last), taken, taken)
@@ -137,7 +137,7 @@ class StreamHealthTable(LakeTable):
             first = pc.min(segment.held["committed_at"]).cast(pa.int64()).as_py()
             since = f"minute >= date_trunc('MINUTE', {DATAFUSION.time_of(first or 0)})"
             own = of_streams(segment.last)
-            found = self.by_driver.query(f"SELECT * FROM t WHERE {own} AND {since}")  # noqa: S608
+            found = self.by_driver.query(f"SELECT * FROM t WHERE {own} AND {since}")
             if found is not None:
                 return local_relation(spark, found)
         return self.read(spark)

@@ -79,7 +79,7 @@ class SparkWriter:
             found = self._sql(f"SHOW TBLPROPERTIES {target}")
             check_table(
                 name,
-                self._sql(f"SELECT * FROM {target} LIMIT 0").schema,  # noqa: S608 — ours
+                self._sql(f"SELECT * FROM {target} LIMIT 0").schema,
                 {row["key"]: row["value"] for row in found.to_pylist()},
                 consumer=consumer,
                 shared=self._options.shared,

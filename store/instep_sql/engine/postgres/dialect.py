@@ -117,13 +117,13 @@ SELECT '', stored.key, 1, stored.token, stored.appended_at_us, stored.partition,
        stored.class, stored.lineage, stored.envelope = given.envelope, stored.body = given.body
 FROM {_arrays(_STATED)} JOIN instep_entity AS stored ON stored.key = given.key
 WHERE stored.stream_no = %s
-"""  # noqa: S608 — constants only
+"""
 _COPY_CHANGES: Final = f"COPY instep_change ({_columns(_CHANGE)}) FROM STDIN (FORMAT BINARY)"
 # Rows are numbered, so that they are appended in order.
 _UPDATES: Final = f"""(
     SELECT %s::text AS partition, %s::text[] AS events, given.* FROM unnest(
         {", ".join(f"%b::{kind}[]" for kind in APPEND_COLUMNS.values())}
-    ) WITH ORDINALITY AS given ({_columns(APPEND_COLUMNS)}, number)) AS stated"""  # noqa: S608 — constants only
+    ) WITH ORDINALITY AS given ({_columns(APPEND_COLUMNS)}, number)) AS stated"""
 
 _STORED: Final = Place.of("stored", SQL_PLACE)
 _MERGE: Final = f"""
@@ -133,13 +133,13 @@ ON CONFLICT (stream_no, key) DO UPDATE SET
   lineage = excluded.lineage, attempt = excluded.attempt,
   {", ".join(f"{name} = excluded.{name}" for name in list(_ENTITY)[1:])}, proven = 1
 WHERE NOT {supersedes_sql(_STORED, Place.of("excluded", SQL_PLACE))}
-"""  # noqa: S608 — constants only
+"""
 _ENTITY_ARRAYS: Final = _arrays(_ENTITY)
 _REMOVE: Final = f"""
 DELETE FROM instep_entity AS stored USING {_arrays(_END)}
 WHERE stored.stream_no = given.stream_no AND stored.key = given.key
   AND NOT {supersedes_sql(_STORED, Place.of("given", SQL_PLACE))}
-"""  # noqa: S608 — constants only
+"""
 
 _MIGRATING: Final = text("SELECT pg_advisory_xact_lock(hashtext('instep migration'))")
 _HAS_SCHEMA: Final = text("SELECT to_regnamespace(:name) IS NOT NULL")
@@ -335,7 +335,7 @@ class Postgres:
 @lru_cache(maxsize=256)
 def _insert_rows(table: StoredTable, *, ignore_existing: bool) -> str:
     then = f" {IGNORE_EXISTING}" if ignore_existing else ""
-    return f"{insert_sql(table)}SELECT * FROM {_given(table, table.columns)}{then}"  # noqa: S608 — names are quoted
+    return f"{insert_sql(table)}SELECT * FROM {_given(table, table.columns)}{then}"
 
 
 @lru_cache(maxsize=256)
@@ -347,7 +347,7 @@ def _upsert_rows(table: StoredTable) -> str:
 def _delete_rows(table: StoredTable, columns: tuple[str, ...]) -> str:
     same = " AND ".join(f"stored.{quoted(name)} = given.{quoted(name)}" for name in columns)
     given = _given(table, columns)
-    return f"DELETE FROM {quoted(table.name)} AS stored USING {given} WHERE {same}"  # noqa: S608 — names are quoted
+    return f"DELETE FROM {quoted(table.name)} AS stored USING {given} WHERE {same}"
 
 
 def _given(table: StoredTable, columns: Iterable[str]) -> str:

@@ -23,7 +23,7 @@ def create_sql(trigger: Trigger) -> Iterator[str]:
         # No join of the two tables: without statistics it is planned as a nested loop. A part of
         # WITH that a statement does not name is not computed.
         read = ", ".join(dict.fromkeys((*trigger.columns, *trigger.watched)))
-        now, before = f"SELECT {read} FROM {new}", f"SELECT {read} FROM {old}"  # noqa: S608
+        now, before = f"SELECT {read} FROM {new}", f"SELECT {read} FROM {old}"
         new, old = "changed", "replaced"
         rows = f"WITH {new} AS ({now} EXCEPT {before}), {old} AS ({before} EXCEPT {now}) "
     body = "".join(f"{rows}{statement};\n" for statement in trigger.filled(new, old))
