@@ -218,12 +218,12 @@ class SqlReader(
             cursor = max(cursor, newest)
             if not follow:
                 return
-            seen = await self.changed(seen, self._follow_poll_s)
+            seen = await self.wait_for_change(seen, self._follow_poll_s)
 
-    async def changed(self, seen: int, within_s: float) -> int:
+    async def wait_for_change(self, seen: int, within_s: float) -> int:
         """See `StoreReader`."""
         if self._notifications is None:
-            return await super().changed(seen, within_s)
+            return await super().wait_for_change(seen, within_s)
         return await self._notifications.wait(seen, within_s)
 
     async def newest_cursor(self) -> int:

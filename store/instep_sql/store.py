@@ -286,7 +286,7 @@ class SqlStore(Sink):
         # It reads every entity: a connection of its own keeps commits from waiting.
         return await self.reader.database.run(count)
 
-    async def sweep_released(self, stream: str, attempt: int) -> bool:
+    async def is_sweep_released(self, stream: str, attempt: int) -> bool:
         """See `Sink`."""
 
         def ask(connection: Connection) -> bool:

@@ -69,7 +69,7 @@ def test_numbers_begin_with_0_and_order_decides_what_a_lost_message_means() -> N
 )
 def test_the_option_decides_what_is_acknowledged(acknowledge: Acknowledge, claimed: str) -> None:
     sequencer = receive(group(ORDERED, acknowledge=acknowledge), 0, 2)
-    assert str(sequencer.acknowledged()) == claimed
+    assert str(sequencer.claims().acknowledged()) == claimed
 
 
 def test_s6_an_undelivered_message_at_its_expiry_aborts_its_group() -> None:

@@ -2,8 +2,8 @@
 
 One convention for all: an event that the table does not list is a mistake in the driver, an
 `IllegalTransition`. For an event that a peer requests, the machine checks first and refuses in the
-protocol's terms (`instep.sequencing.transitions.requested`). The diagrams of the documentation are
-drawn from the tables.
+protocol's terms (`instep.sequencing.transitions.phase_after_request`). The diagrams of the
+documentation are drawn from the tables.
 """
 
 from __future__ import annotations

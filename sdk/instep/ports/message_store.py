@@ -288,7 +288,7 @@ class MessageStore(OutboxStore, Protocol):
         """The stored scopes whose names begin with this text, at most `limit`."""
         ...
 
-    async def seen(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
+    async def find_seen(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
         """Of these unsequenced messages, (scope, id) of those that were received before."""
         ...
 
@@ -296,7 +296,7 @@ class MessageStore(OutboxStore, Protocol):
         """Commit all of the group in one transaction, or nothing; also when cancelled (S3)."""
         ...
 
-    async def due(self, now_us: int, limit: int) -> DueSequences:
+    async def find_due(self, now_us: int, limit: int) -> DueSequences:
         """The scopes that need a tick by `now_us`, at most `limit`."""
         ...
 

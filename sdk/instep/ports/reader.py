@@ -125,7 +125,7 @@ class StoreReader(ABC):
         journal is kept, `ChangesTrimmedError` where changes that are due are no longer kept.
         """
 
-    async def changed(self, seen: int, within_s: float) -> int:
+    async def wait_for_change(self, seen: int, within_s: float) -> int:
         """Wait until more may have been committed, at most so many seconds.
 
         `seen` is what the call before returned, at first -1: what was committed between two calls
@@ -278,8 +278,9 @@ class Capability(ABC):
         """The reader, as one that has this capability. Raises `ConfigurationError` where it has
         not.
         """
-        if isinstance(reader, cls):
-            return reader
+        found: object = reader
+        if isinstance(found, cls):
+            return found
         raise ConfigurationError(f"this kind of store {cls.missing}")
 
 

@@ -114,7 +114,7 @@ class Sink(ABC):
         """
         return ()
 
-    async def sweep_released(self, stream: str, attempt: int) -> bool:
+    async def is_sweep_released(self, stream: str, attempt: int) -> bool:
         """Whether another process has released the held sweep of this attempt (A6)."""
         return False
 

@@ -110,7 +110,7 @@ class Subscription:
             self._cursor = max(at, newest)
             if not self._follow:
                 return
-            seen = await self._reader.changed(seen, self._poll_s)
+            seen = await self._reader.wait_for_change(seen, self._poll_s)
 
     async def run(
         self,

@@ -52,7 +52,7 @@ class ReportLoss(msgspec.Struct, frozen=True, tag="loss"):
 class ReportFault(msgspec.Struct, frozen=True, tag="fault"):
     """Report to the sender that these numbers will not be delivered, acknowledged or not (S6).
 
-    `Sequencer.faulted` keeps the same numbers for later queries.
+    `Claims.faulted` keeps the same numbers for later queries.
     """
 
     faulted: Pairs

@@ -31,7 +31,7 @@ class Lifetime:
         self._ended_in = state.phase if state.ended_at_us else None
 
     @property
-    def limited(self) -> bool:
+    def may_end(self) -> bool:
         """Whether the sequence may end by itself."""
         return bool(self.expires_at_us or self._idle_us)
 
@@ -51,7 +51,7 @@ class Lifetime:
             return None
         return SequenceEvent.EXPIRED if due_us == self.expires_at_us else SequenceEvent.IDLE
 
-    def active(self, now_us: int) -> None:
+    def restart_idle_time(self, now_us: int) -> None:
         """Restart the idle time: the peer sent something, or could not, as we were away (S10)."""
         if self._idle_us and now_us - self.active_at_us >= self._step_us:
             self.active_at_us = now_us

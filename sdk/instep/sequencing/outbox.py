@@ -112,7 +112,7 @@ class Outbox:
         self.settings = settings or OutboxSettings()
         self.durable = state or OutboxState(self.settings.first_number)
         """As committed."""
-        self.rolled_back()
+        self.roll_back()
 
     def __repr__(self) -> str:
         return f"<Outbox, next is {self._next_number}, {len(self._sent)} unacknowledged>"
@@ -130,7 +130,7 @@ class Outbox:
         """Record that this checkpoint is durable: its decisions may be carried out now (S3)."""
         self.durable = state
 
-    def rolled_back(self) -> None:
+    def roll_back(self) -> None:
         """Undo all decisions since the last commit, because their transaction failed."""
         self._next_number = self.durable.next_number
         self._parties = self.durable.parties.copy()
@@ -184,7 +184,7 @@ class Outbox:
                     self._forget(sent)
                     outcome.acknowledged.append(sent.number)
             elif sent.number in missing:
-                self._again(sent, [peer], now_us, outcome)
+                self._send_again(sent, [peer], now_us, outcome)
         self._explain(peer, missing, now_us, outcome)
         return outcome
 
@@ -193,7 +193,7 @@ class Outbox:
         outcome = OutboxDecision()
         sent = self._sent.get(number)
         if sent is not None and peer in sent.waiting_for:
-            self._again(sent, [peer], now_us, outcome, at_once=True)
+            self._send_again(sent, [peer], now_us, outcome, at_once=True)
         return outcome
 
     def tick(self, now_us: int, away: Collection[str] = ()) -> OutboxDecision:
@@ -202,7 +202,7 @@ class Outbox:
         """
         outcome = OutboxDecision()
         for sent in list(self._sent.values()):
-            self._again(sent, [r for r in sent.waiting_for if r not in away], now_us, outcome)
+            self._send_again(sent, [r for r in sent.waiting_for if r not in away], now_us, outcome)
         return outcome
 
     def waiting(self) -> dict[str, OutboxMessage]:
@@ -242,7 +242,7 @@ class Outbox:
                     )
                     outcome.resend.append(msgspec.structs.replace(told, waiting_for=[peer]))
 
-    def _again(
+    def _send_again(
         self,
         sent: OutboxMessage,
         to: list[str],

@@ -18,9 +18,9 @@ only, as nearly all are.
 
 Nothing is claimed before it is durable (S3). Each call returns a `Decision`. The driver stores it
 together with `checkpoint()` in one transaction, which may hold many decisions; then it calls
-`committed`; then it answers and carries out the effects. Claims towards the peer (`acknowledged`,
-`cancelled`, `faulted`) are read from the committed state alone. `rolled_back` undoes a transaction
-that failed. A new process starts from the committed state and calls `resumed`.
+`committed`; then it answers and carries out the effects. Claims towards the peer (`claims`) are
+read from the committed state alone. `roll_back` undoes a transaction that failed. A new process
+starts from the committed state and calls `resume`.
 
 The driver also calls `tick` at `due_us`, and forgets the sequence from `reclaimable_at_us` on
 (S10). `now_us`, in microseconds since 1970, never goes back within a sequencer.
@@ -84,7 +84,7 @@ from instep.sequencing.transitions import (
     SequencePhase,
     SequenceRefusedError,
     phase_after,
-    requested,
+    phase_after_request,
 )
 from instep.sequencing.window import ReceiveWindow
 
@@ -204,7 +204,7 @@ class Sequencer:
             # Nothing was buffered, skipped or announced: nothing else can be due.
             return Decision(accepted=list(messages), deliver=numbers)
         outcome = self._begin(now_us)
-        self._lifetime.active(now_us)
+        self._lifetime.restart_idle_time(now_us)
         self._receive(messages, outcome, now_us)
         return self._end(outcome, now_us)
 
@@ -286,17 +286,17 @@ class Sequencer:
         """Record that this checkpoint is durable: claims are read from it from now on (S3)."""
         self.durable = state
 
-    def rolled_back(self) -> None:
+    def roll_back(self) -> None:
         """Undo all decisions since the last commit, because their transaction failed (S3). The
         sender received no answer, so it sends again.
         """
         self._load(self.durable)
 
-    def resumed(self, now_us: int) -> None:
+    def resume(self, now_us: int) -> None:
         """Restart the times of gap and idleness: the sender is not charged for our downtime."""
         self._gap_timer.acted_at_us = now_us
         if self.phase not in REFUSALS:
-            self._lifetime.active(now_us)
+            self._lifetime.restart_idle_time(now_us)
 
     def adopt(self, settings: SequencerSettings) -> None:
         """Use other settings from the next decision on, and keep them with the state (S9).
@@ -308,13 +308,13 @@ class Sequencer:
         self.durable = msgspec.structs.replace(self.durable, settings=settings)
         self._load(state)
 
-    def request_queued(self) -> None:
-        """Record that `AskResend` waits to be sent. The gap's time stops until `request_sent`: the
-        sender cannot answer a request that it has not received (S12).
+    def note_request_queued(self) -> None:
+        """Record that `AskResend` waits to be sent. The gap's time stops until `note_request_sent`:
+        the sender cannot answer a request that it has not received (S12).
         """
         self._request_queued = True
 
-    def request_sent(self, now_us: int) -> None:
+    def note_request_sent(self, now_us: int) -> None:
         """Record that the request was sent, or failed for good: the gap's time runs again."""
         if self._request_queued:
             self._request_queued = False
@@ -325,18 +325,6 @@ class Sequencer:
         the last one committed.
         """
         return Claims(state or self.durable, self.settings)
-
-    def acknowledged(self) -> Ranges:
-        """See `Claims.acknowledged`."""
-        return self.claims().acknowledged()
-
-    def cancelled(self) -> Ranges:
-        """See `Claims.cancelled`."""
-        return self.claims().cancelled()
-
-    def faulted(self) -> RangeMap[Refusal]:
-        """See `Claims.faulted`."""
-        return self.claims().faulted()
 
     # -- around each event -----------------------------------------------------------------------
 
@@ -357,7 +345,7 @@ class Sequencer:
         else:
             outcome = self._begin(now_us)
         if events:
-            self._lifetime.active(now_us)
+            self._lifetime.restart_idle_time(now_us)
         failed_before = self.phase is SequencePhase.FAILED
         for event in events:
             if isinstance(event, Receive):
@@ -386,7 +374,7 @@ class Sequencer:
             case Fault():
                 self._answer_with_fault(event.number, event.reason, outcome)
             case Changed():
-                self._content_changed([event.number], outcome)
+                self._apply_changed_content([event.number], outcome)
             case Announce():
                 self._check_used(event.highest)
                 self._note_announced(event.highest, now_us)
@@ -395,21 +383,21 @@ class Sequencer:
                 if self.phase not in REFUSALS:
                     self._skip(min(event.through, self._stop() - 1), outcome, event.reason)
             case Realigned():
-                self._realigned(event, outcome)
+                self._realign(event, outcome)
 
     def _end_request(self, event: EndRequest, outcome: Decision, now_us: int) -> None:
         match event:
             case Last():
-                phase = requested(self.phase, SequenceEvent.LAST_KNOWN)
+                phase = phase_after_request(self.phase, SequenceEvent.LAST_KNOWN)
                 self._set_last(event.number, now_us)
                 self.phase = phase
             case Close():
-                phase = requested(self.phase, SequenceEvent.CLOSE)
+                phase = phase_after_request(self.phase, SequenceEvent.CLOSE)
                 if event.last_number is not None:
                     self._set_last(event.last_number, now_us)
                 self._finish(phase, outcome, "the sequence was closed")
             case Terminate():
-                phase = requested(self.phase, SequenceEvent.TERMINATE)
+                phase = phase_after_request(self.phase, SequenceEvent.TERMINATE)
                 self._finish(phase, outcome, "the sequence was terminated")
             case Renew():
                 self._check_open()
@@ -421,11 +409,11 @@ class Sequencer:
         """Expire messages (S6) and the sequence (S10) before the next event is decided."""
         outcome = Decision()
         window = self._window
-        expired = window.expired(now_us)
+        expired = window.pop_expired(now_us)
         if expired:
             self._fault(expired, Refusal.EXPIRED, outcome)
             window.advance(window.next_number, outcome.deliver)
-        if self._lifetime.limited and self.phase not in REFUSALS:
+        if self._lifetime.may_end and self.phase not in REFUSALS:
             ended = self._lifetime.timeout(now_us)
             if ended is not None:
                 self._time_out(ended, outcome)
@@ -453,7 +441,7 @@ class Sequencer:
         return outcome
 
     def _reset(self) -> Decision:
-        phase = requested(self.phase, SequenceEvent.RESET)
+        phase = phase_after_request(self.phase, SequenceEvent.RESET)
         outcome = Decision(dropped=self._window.discard_buffered())
         if outcome.dropped:
             lost = list(Ranges.of_numbers(outcome.dropped).pairs())
@@ -586,7 +574,7 @@ class Sequencer:
             elif (
                 number < next_number
                 or number in buffered
-                or (skippable and window.accounted_ahead(number))
+                or (skippable and window.is_accounted_ahead(number))
             ):
                 not_new.append(message)
             elif (refusal := self._take_ahead(message, number - next_number, now_us)) is None:
@@ -602,7 +590,7 @@ class Sequencer:
         outcome.accepted += accepted
         changed = [m.number for m in not_new if self._not_new(m, outcome)]
         if changed:
-            self._content_changed(changed, outcome)
+            self._apply_changed_content(changed, outcome)
         if not ordered and accepted:
             highest = self._highest()
             if highest >= window.next_number:
@@ -662,7 +650,7 @@ class Sequencer:
         outcome.refused.append((message, refusal))
         return False
 
-    def _content_changed(self, numbers: list[int], outcome: Decision) -> None:
+    def _apply_changed_content(self, numbers: list[int], outcome: Decision) -> None:
         """Apply the policy for copies with other content, without a fault between (S7)."""
         changed = Ranges.of_numbers(numbers)
         policy = self.settings.on_changed
@@ -714,7 +702,7 @@ class Sequencer:
         if number not in window.cancelled:
             self._fault([number], reason, outcome)
 
-    def _realigned(self, event: Realigned, outcome: Decision) -> None:
+    def _realign(self, event: Realigned, outcome: Decision) -> None:
         self._check_range(event.through, event.through)
         if self.phase in REFUSALS:
             return

@@ -19,7 +19,7 @@ __all__ = [
     "SequencePhase",
     "SequenceRefusedError",
     "phase_after",
-    "requested",
+    "phase_after_request",
 ]
 
 
@@ -142,7 +142,7 @@ def phase_after(phase: SequencePhase, event: SequenceEvent) -> SequencePhase:
     return next_state(SEQUENCE_TRANSITIONS, phase, event)
 
 
-def requested(phase: SequencePhase, event: SequenceEvent) -> SequencePhase:
+def phase_after_request(phase: SequencePhase, event: SequenceEvent) -> SequencePhase:
     """The phase after a request of the peer, whose mistakes become refusals.
 
     Raises `SequenceRefusedError` where the phase refuses the event; nothing has changed then.

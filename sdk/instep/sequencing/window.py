@@ -128,7 +128,7 @@ class ReceiveWindow:
         """When a buffered message may expire next, in microseconds since 1970; None: never."""
         return self._expiries[0][0] if self._expiries else None
 
-    def expired(self, now_us: int) -> list[int]:
+    def pop_expired(self, now_us: int) -> list[int]:
         """The buffered numbers whose deadline has passed; each is returned once."""
         numbers = []
         while self._expiries and self._expiries[0][0] <= now_us:
@@ -166,7 +166,7 @@ class ReceiveWindow:
             contents = (self.recent + contents)[-most:]
         self.recent = contents
 
-    def accounted_ahead(self, number: int) -> bool:
+    def is_accounted_ahead(self, number: int) -> bool:
         """Whether a number that is not buffered needs no message: it is filled or cancelled."""
         return number in self.skippable and (number in self.received or number in self.cancelled)
 

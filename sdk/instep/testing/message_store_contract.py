@@ -281,7 +281,7 @@ async def _unsequenced_messages_are_remembered(at: _Subject) -> None:
     one, other = _message(-1, id="x"), _message(-1, id="y")
     elsewhere = _message(-1, "b", id="x")
     await store.commit(_group(_change("a", 1, unsequenced=[one])))
-    found = await store.seen([one, other, elsewhere])
+    found = await store.find_seen([one, other, elsewhere])
     require(found == {("a", "x")}, f"seen() found {found}; committed was only ('a', 'x')")
 
 
@@ -307,11 +307,11 @@ async def _due_sequences_are_told(at: _Subject) -> None:
         for scope, after_s in wishes.items()
     ]
     await store.commit(_group(*changes))
-    due = await store.due(_NOW_US + 20_000_000, 10)
+    due = await store.find_due(_NOW_US + 20_000_000, 10)
     require(due.scopes == ["first", "second"], f"after 20 s these are due: {due.scopes}")
     expected = _NOW_US + 30_000_000
     require(due.next_us == expected, f"the next is due at {due.next_us}, not {expected}")
-    one = await store.due(_NOW_US + 20_000_000, 1)
+    one = await store.find_due(_NOW_US + 20_000_000, 1)
     require(one.scopes == ["first"], f"asked for one, it gave {one.scopes}")
 
 

@@ -443,7 +443,7 @@ async def _known_streams_are_as_last_given(at: _Subject) -> None:
 async def _nothing_is_released_by_itself(at: _Subject) -> None:
     log = await at.log()
     await log.commit(_state("a", 1))
-    require(not await log.sink.sweep_released(_STREAM.id, 1), "attempt 1 is said to be released")
+    require(not await log.sink.is_sweep_released(_STREAM.id, 1), "attempt 1 is said to be released")
 
 
 @_promise("closing twice is no error")

@@ -134,7 +134,7 @@ class DeltaSink(Sink):
             partial(live_view.estimate_sweep, self._writer, self._name, stream, attempt)
         )
 
-    async def sweep_released(self, stream: str, attempt: int) -> bool:
+    async def is_sweep_released(self, stream: str, attempt: int) -> bool:
         """See `Sink`."""
         return await self._run(partial(self._opened[1].released, stream, attempt))
 

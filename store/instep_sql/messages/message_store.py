@@ -105,7 +105,7 @@ class SqlMessageStore:
             lambda connection: sequences.scopes(connection, self._dialect, no, prefix, limit)
         )
 
-    async def seen(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
+    async def find_seen(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
         """See `MessageStore`."""
 
         def work(connection: Connection) -> set[tuple[str, str]]:
@@ -149,7 +149,7 @@ class SqlMessageStore:
             self._cached_bytes = 0
         self._row_ids.update(numbers)
 
-    async def due(self, now_us: int, limit: int) -> DueSequences:
+    async def find_due(self, now_us: int, limit: int) -> DueSequences:
         """See `MessageStore`."""
         no = self._receiver.no
         return await self._database.run(

@@ -44,7 +44,7 @@ def reader() -> StoreReader:
 async def test_a_sink_is_one_that_keeps_current_state_and_all_statements_alone(sink: Sink) -> None:
     assert (sink.latest_only, sink.lease, sink.messages()) == (False, None, None)
     assert list(await sink.known_streams()) == []
-    assert await sink.sweep_released("s", 1) is False
+    assert await sink.is_sweep_released("s", 1) is False
     with pytest.raises(AuditError, match="alarms: this kind of store cannot be audited"):
         sink.audit(info())
 

@@ -115,7 +115,7 @@ def test_numbers_and_counts_survive_a_crash_and_a_failed_commit() -> None:
     state = outbox.checkpoint()
     outbox.committed(msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=OutboxState))
     outbox.append("id-3", 100, [AUCTIONEER], LATER_US)
-    outbox.rolled_back()
+    outbox.roll_back()
     for restored in (outbox, Outbox(None, outbox.durable)):
         assert restored.checkpoint() == state
         assert restored.append("another", 100, [AUCTIONEER], LATER_US).number == 3

@@ -22,7 +22,7 @@ from tests.instep.sequencing.sequencer_kit import (
 
 def claims(sequencer: Sequencer) -> tuple[str, str]:
     """Return the acknowledged and cancelled ranges that are reported to the peer."""
-    return str(sequencer.acknowledged()), str(sequencer.cancelled())
+    return str(sequencer.claims().acknowledged()), str(sequencer.claims().cancelled())
 
 
 # -- receiving -----------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ def test_s1_a_copy_is_acknowledged_again_and_not_delivered_again() -> None:
         outcome = received(sequencer, copy)
         assert [message.number for message in outcome.duplicates] == [copy]
         assert (outcome.accepted, outcome.deliver, outcome.deviations) == ([], [], [])
-        assert copy in sequencer.acknowledged()
+        assert copy in sequencer.claims().acknowledged()
 
 
 def test_s1_of_two_copies_that_come_together_the_first_counts() -> None:
@@ -80,7 +80,7 @@ def test_s3_a_commit_that_failed_is_as_if_nothing_had_come() -> None:
     before = sequencer.checkpoint()
     sequencer.receive(numbered(2, 5), T0_US)
     decide(sequencer, Cancel([(4, 4)]))
-    sequencer.rolled_back()
+    sequencer.roll_back()
     assert sequencer.checkpoint() == before
     assert received(sequencer, 2).deliver == [2, 3]
 
@@ -176,7 +176,7 @@ def test_s6_an_undelivered_message_is_faulted_at_its_deadline_though_acknowledge
     assert outcome.effects == [ReportFault([(2, 3), (5, 5)], Refusal.EXPIRED)]
     assert outcome.dropped == [2, 3, 5]
     committed(sequencer)
-    assert (str(sequencer.acknowledged()), str(sequencer.faulted())) == (
+    assert (str(sequencer.claims().acknowledged()), str(sequencer.claims().faulted())) == (
         "0",
         "2-3 (expired),5 (expired)",
     )
@@ -203,16 +203,16 @@ def test_s6_an_ordered_group_may_be_aborted_by_an_expiry() -> None:
         ReportFault([(3, 3)], Refusal.FAILED),
     ]
     assert refusals(received(sequencer, 1)) == [(1, Refusal.FAILED)]
-    assert str(sequencer.acknowledged()) == ""
+    assert str(sequencer.claims().acknowledged()) == ""
 
 
 def test_acknowledgement_may_wait_for_the_delivery() -> None:
     """WS-Reliability 1.1 acknowledges a message when it is made available to the consumer."""
     sequencer = Sequencer(SequencerSettings(acknowledge_buffered=False))
     received(sequencer, 1, 3)
-    assert str(sequencer.acknowledged()) == "1"
+    assert str(sequencer.claims().acknowledged()) == "1"
     received(sequencer, 2)
-    assert str(sequencer.acknowledged()) == "1-3"
+    assert str(sequencer.claims().acknowledged()) == "1-3"
 
 
 # -- SDPi: MessageNumber ---------------------------------------------------------------------------
@@ -256,7 +256,10 @@ def test_r0802_after_a_fault_the_new_content_counts(policy: FaultPolicy, held: b
     assert again.accepted == numbered(2, content=b"shorter")
     assert (again.duplicates, again.deviations) == ([], [])
     assert received(sequencer, 1).deliver == [1, 2]
-    assert (str(sequencer.acknowledged()), str(sequencer.faulted())) == ("1-2", "")
+    assert (str(sequencer.claims().acknowledged()), str(sequencer.claims().faulted())) == (
+        "1-2",
+        "",
+    )
     assert not sequencer.receive(numbered(2, content=b"shorter"), T0_US).deviations
     assert sequencer.receive(numbered(2), T0_US).deviations == numbered(2)
 

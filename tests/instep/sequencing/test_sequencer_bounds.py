@@ -33,7 +33,7 @@ def test_s8_full_by_messages_refuses_and_loses_nothing() -> None:
     sequencer = Sequencer(SequencerSettings(limit_messages=2))
     outcome = received(sequencer, 3, 4, 5, 2)
     assert refusals(outcome) == [(4, Refusal.FULL), (5, Refusal.FULL)]
-    assert str(sequencer.acknowledged()) == "2-3"
+    assert str(sequencer.claims().acknowledged()) == "2-3"
     # The message that the others wait for is never refused: it makes room.
     assert received(sequencer, 1).deliver == [1, 2, 3]
     assert received(sequencer, 5, 4).deliver == [4, 5]

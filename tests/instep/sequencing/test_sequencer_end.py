@@ -31,7 +31,7 @@ from instep.sequencing.transitions import (
     SequencePhase,
     SequenceRefusedError,
     phase_after,
-    requested,
+    phase_after_request,
 )
 from tests.instep.sequencing.sequencer_kit import (
     T0_US,
@@ -118,10 +118,13 @@ def test_a_final_acknowledgement_is_never_changed(phase: SequencePhase) -> None:
     with pytest.raises(SequenceRefusedError, match=f"the sequence is {phase}"):
         decide(sequencer, Fill([(2, 2)]))
     if phase is SequencePhase.CLOSED:
-        acknowledged = sequencer.acknowledged()
+        acknowledged = sequencer.claims().acknowledged()
         decide(sequencer, Cancel([(1, 5)]))
         committed(sequencer)
-        assert (sequencer.acknowledged(), str(sequencer.cancelled())) == (acknowledged, "2,4-5")
+        assert (sequencer.claims().acknowledged(), str(sequencer.claims().cancelled())) == (
+            acknowledged,
+            "2,4-5",
+        )
     else:
         with pytest.raises(SequenceRefusedError, match=f"the sequence is {phase}"):
             decide(sequencer, Cancel([(2, 2)]))
@@ -218,7 +221,10 @@ def test_s6_the_close_faults_what_it_leaves_undelivered_though_acknowledged(
     assert (outcome.deliver, outcome.dropped) == ([], [3, 4])
     assert outcome.effects == [ReportFault([(3, 4)], Refusal.CLOSED)]
     committed(sequencer)
-    assert (str(sequencer.acknowledged()), str(sequencer.faulted())) == ("1", "3-4 (closed)")
+    assert (str(sequencer.claims().acknowledged()), str(sequencer.claims().faulted())) == (
+        "1",
+        "3-4 (closed)",
+    )
 
 
 def test_a_reset_forgets_the_old_numbers_and_reports_what_it_drops() -> None:
@@ -238,7 +244,7 @@ def test_what_comes_with_the_failure_is_refused_and_not_kept() -> None:
     assert refusals(outcome) == [(4, Refusal.FAILED), (5, Refusal.EXPIRED)]
     assert (outcome.accepted, outcome.dropped) == ([], [3])
     committed(sequencer)
-    assert (str(sequencer.acknowledged()), str(sequencer.faulted())) == (
+    assert (str(sequencer.claims().acknowledged()), str(sequencer.claims().faulted())) == (
         "1",
         "3-4 (failed),5 (expired)",
     )
@@ -274,14 +280,14 @@ def test_what_is_not_listed_is_a_refusal_of_the_peer_and_a_mistake_of_the_driver
 ) -> None:
     """No pair raises anything else: COMPLETED while open, say, which no peer can ask for."""
     if event in SEQUENCE_TRANSITIONS[phase]:
-        assert phase_after(phase, event) is requested(phase, event)
+        assert phase_after(phase, event) is phase_after_request(phase, event)
         return
     with pytest.raises(IllegalTransition, match=f"{event} is not possible while {phase}"):
         phase_after(phase, event)
     if phase in REFUSALS:
         with pytest.raises(SequenceRefusedError, match=f"{event} is not possible while") as caught:
-            requested(phase, event)
+            phase_after_request(phase, event)
         assert caught.value.refusal is REFUSALS[phase]
     else:
         with pytest.raises(IllegalTransition):
-            requested(phase, event)
+            phase_after_request(phase, event)

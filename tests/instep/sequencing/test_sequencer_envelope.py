@@ -49,7 +49,7 @@ def test_s11_message_10_the_last_with_8_and_9_cancelled() -> None:
     assert sequencer.phase is SequencePhase.COMPLETE
     claims = sequencer.claims(sequencer.checkpoint())
     assert (str(claims.acknowledged()), str(claims.cancelled())) == ("1-7,10", "8-9")
-    assert str(sequencer.acknowledged()) == "1-7", "the commit is still to come (S3)"
+    assert str(sequencer.claims().acknowledged()) == "1-7", "the commit is still to come (S3)"
 
 
 def test_s11_several_ranges_in_one_request() -> None:
@@ -59,7 +59,7 @@ def test_s11_several_ranges_in_one_request() -> None:
     assert str(committed(sequencer).cancelled()) == "1-2,5-9"
     assert sequencer.apply([Fill([(8, 8), (1, 3), (2, 2)])], T0_US).deliver == [4]
     committed(sequencer)
-    claims = str(sequencer.acknowledged()), str(sequencer.cancelled())
+    claims = str(sequencer.claims().acknowledged()), str(sequencer.claims().cancelled())
     assert claims == ("1-4,8", "5-7,9")
 
 
@@ -161,7 +161,7 @@ def test_realigned_beyond_what_came_and_over_what_was_cancelled() -> None:
     decide(sequencer, Cancel([(2, 3)]))
     sequencer.apply([Realigned(9)], T0_US)
     assert (str(committed(sequencer).acknowledged()), sequencer.next_number) == ("1,4-9", 10)
-    assert str(sequencer.cancelled()) == "2-3"
+    assert str(sequencer.claims().cancelled()) == "2-3"
     assert sequencer.claims().highest == 9
     sequencer.apply([Realigned(4)], T0_US)
     assert sequencer.next_number == 10, "what was settled stays"
@@ -254,7 +254,7 @@ def test_the_highest_number_seen_never_goes_back() -> None:
         sequencer.tick(sequencer.due_us() or 0)
     assert sequencer.phase is SequencePhase.FAILED
     assert committed(sequencer).claims().highest == 9
-    assert str(sequencer.acknowledged()) == "1"
+    assert str(sequencer.claims().acknowledged()) == "1"
     assert sequencer.claims().missing() == []
 
 
@@ -300,4 +300,4 @@ def test_reasons_of_faults_are_kept_by_range() -> None:
     faulted = committed(sequencer).faulted()
     assert list(faulted.items()) == [(2, 3, Refusal.EXPIRED), (5, 5, Refusal.UNPROCESSABLE)]
     assert received(sequencer, 3, now_us=T0_US + US).accepted == numbered(3)
-    assert str(sequencer.faulted()) == "2 (expired),5 (unprocessable)"
+    assert str(sequencer.claims().faulted()) == "2 (expired),5 (unprocessable)"

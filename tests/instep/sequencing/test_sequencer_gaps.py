@@ -65,7 +65,7 @@ def test_s4_resend_asks_for_all_gaps_and_then_takes_the_last_resort() -> None:
         ReportLoss([(low, high)], "did not come in time") for low, high in [(1, 1), (4, 4), (6, 7)]
     ]
     assert refusals(received(sequencer, 4)) == [(4, Refusal.GIVEN_UP)]
-    assert str(sequencer.acknowledged()) == "2-3,5,8"
+    assert str(sequencer.claims().acknowledged()) == "2-3,5,8"
 
 
 def test_s4_a_gap_that_was_never_asked_for_is_asked_for_first() -> None:
@@ -125,7 +125,7 @@ def test_s4_time_away_is_not_held_against_the_sender() -> None:
     sequencer = sequencer_with(GapPolicy.SKIP)
     received(sequencer, 2)
     restarted = Sequencer(sequencer.settings, sequencer.durable)
-    restarted.resumed(T0_US + 1000 * US)
+    restarted.resume(T0_US + 1000 * US)
     assert not restarted.tick(T0_US + 1000 * US).effects
     assert restarted.due_us() == T0_US + 1000 * US + DEADLINE_US
 
@@ -189,7 +189,7 @@ def test_no_time_passes_for_a_gap_while_its_request_waits_to_be_sent() -> None:
     sequencer = Sequencer(SequencerSettings(gap_deadline_s=5, gap_repeat_s=5, gap_attempts=1))
     received(sequencer, 2)
     assert sequencer.tick(T0_US + 5 * US).effects == [AskResend([(1, 1)])]
-    sequencer.request_queued()
+    sequencer.note_request_queued()
     for second in range(6, 100):
         due_us = sequencer.due_us()
         assert due_us is not None
@@ -197,7 +197,7 @@ def test_no_time_passes_for_a_gap_while_its_request_waits_to_be_sent() -> None:
         now_us = T0_US + second * US
         assert sequencer.tick(now_us).effects == []
         assert now_us < (sequencer.due_us() or 0) <= now_us + 5 * US
-    sequencer.request_sent(T0_US + 100 * US)
+    sequencer.note_request_sent(T0_US + 100 * US)
     assert sequencer.due_us() == T0_US + 105 * US
     assert sequencer.tick(T0_US + 104 * US).effects == []
     failed = sequencer.tick(T0_US + 105 * US).effects
@@ -208,5 +208,5 @@ def test_a_request_that_is_sent_at_once_needs_no_word() -> None:
     sequencer = Sequencer(SequencerSettings(gap_deadline_s=5, gap_repeat_s=5))
     received(sequencer, 2)
     sequencer.tick(T0_US + 5 * US)
-    sequencer.request_sent(T0_US + 9 * US)
+    sequencer.note_request_sent(T0_US + 9 * US)
     assert sequencer.due_us() == T0_US + 10 * US

@@ -118,7 +118,7 @@ def test_s10_idle_time_begins_again_with_each_sign_of_the_peer() -> None:
 
 def test_s10_time_away_is_no_silence_of_the_peer() -> None:
     sequencer = Sequencer.open(SequencerSettings(idle_timeout_s=60), T0_US)
-    sequencer.resumed(T0_US + HOUR_US)
+    sequencer.resume(T0_US + HOUR_US)
     assert not sequencer.tick(T0_US + HOUR_US).effects
     assert sequencer.due_us() == T0_US + HOUR_US + 60 * US
 

@@ -183,7 +183,7 @@ class SequencerMachine(RuleBasedStateMachine):
         if dies:
             self.sequencer = Sequencer(self.settings, self.sequencer.durable)
         else:
-            self.sequencer.rolled_back()
+            self.sequencer.roll_back()
         self.model = self.durable.copy()
         self.delivered = self.durably_delivered.copy()
         self.inbox = self.durable_inbox.copy()
@@ -226,11 +226,16 @@ class SequencerMachine(RuleBasedStateMachine):
 
     @invariant()
     def claims_are_those_of_the_last_commit(self) -> None:
-        acknowledged, cancelled = self.sequencer.acknowledged(), self.sequencer.cancelled()
+        acknowledged, cancelled = (
+            self.sequencer.claims().acknowledged(),
+            self.sequencer.claims().cancelled(),
+        )
         received = self.durable.numbers(Fate.HELD, Fate.DELIVERED, Fate.FILLED)
         assert list(acknowledged) == received
         assert list(cancelled) == self.durable.numbers(Fate.CANCELLED)
-        assert list(self.sequencer.faulted().ranges()) == self.durable.numbers(Fate.FAULTED)
+        assert list(self.sequencer.claims().faulted().ranges()) == self.durable.numbers(
+            Fate.FAULTED
+        )
         assert self.sequencer.claims().highest == self.durable.highest
         assert acknowledged - cancelled == acknowledged, "acknowledged and cancelled overlap"
 

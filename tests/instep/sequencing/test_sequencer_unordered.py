@@ -32,7 +32,7 @@ def test_a_message_is_released_at_once_and_once() -> None:
     outcome = received(sequencer, 3, 4, 5)
     assert (outcome.deliver, outcome.duplicates) == ([4], numbered(3, 5))
     assert (sequencer.next_number, sequencer.buffered_messages) == (6, 0)
-    assert str(sequencer.acknowledged()) == "1-5"
+    assert str(sequencer.claims().acknowledged()) == "1-5"
     assert sequencer.due_us() is None
     assert sequencer.take_next(numbered(6), T0_US) == [6], "the quick way is open again"
 

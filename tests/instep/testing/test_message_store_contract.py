@@ -145,7 +145,7 @@ class AlwaysHandled(Worse):
 
 
 class SawNothing(Worse):
-    async def seen(self, messages: Sequence[Any]) -> set[tuple[str, str]]:
+    async def find_seen(self, messages: Sequence[Any]) -> set[tuple[str, str]]:
         del messages
         return set()
 
@@ -157,8 +157,8 @@ class Unfenced(Worse):
 
 
 class DueInAnyOrder(Worse):
-    async def due(self, now_us: int, limit: int) -> DueSequences:
-        due = await self.store.due(now_us, limit)
+    async def find_due(self, now_us: int, limit: int) -> DueSequences:
+        due = await self.store.find_due(now_us, limit)
         return msgspec.structs.replace(due, scopes=due.scopes[::-1])
 
 

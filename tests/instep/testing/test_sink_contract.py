@@ -235,7 +235,7 @@ class KnowsTheFirst(MemorySink):
 
 
 class ReleasesAll(MemorySink):
-    async def sweep_released(self, stream: str, attempt: int) -> bool:
+    async def is_sweep_released(self, stream: str, attempt: int) -> bool:
         del stream, attempt
         return True
 

@@ -82,7 +82,7 @@ def test_last_does_not_go_back_when_the_highest_expires() -> None:
     assert gap_detector(sequencer, "did:a") == GapDetector("did:a", 4, [2, 3])
     sequencer.tick(T0_US + US)
     sequencer.committed(sequencer.checkpoint())
-    assert str(sequencer.acknowledged()) == "1"
+    assert str(sequencer.claims().acknowledged()) == "1"
     assert gap_detector(sequencer, "did:a") == GapDetector("did:a", 4, [2, 3])
 
 

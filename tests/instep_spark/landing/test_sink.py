@@ -179,7 +179,7 @@ async def test_facts_of_streams_outlive_the_process(tmp_path: Path) -> None:
         await at.commit(create_update("a", 2), deviations={"odd": 3})
     async with stage(url, stream=stream_info(endpoint="b")) as at:
         assert await at.sink.known_streams() == [stream_info(endpoint="b")]
-        assert not await at.sink.sweep_released("s1", 1)
+        assert not await at.sink.is_sweep_released("s1", 1)
     facts = rows(url, "SELECT fact, name, count FROM stream_facts ORDER BY at")
     assert [(one["fact"], one["name"], one["count"]) for one in facts] == [
         ("STREAM", "", 0),

@@ -59,10 +59,10 @@ async def test_a_held_sweep_is_released_from_another_process(tmp_path: Path) -> 
         reader = sink_plugin("delta").reader(url)
         assert isinstance(reader, DeltaReader)
         assert await reader.estimate_sweep("c", "s1", 2) == SweepEstimate(9, 9)
-        assert not await at.sink.sweep_released("s1", 2)
+        assert not await at.sink.is_sweep_released("s1", 2)
         await reader.release_sweep("c", "s1", 2)
-        assert await at.sink.sweep_released("s1", 2)
-        assert not await at.sink.sweep_released("s1", 3)
+        assert await at.sink.is_sweep_released("s1", 2)
+        assert not await at.sink.is_sweep_released("s1", 3)
         with pytest.raises(JournalOffError, match="in its table"):
             await anext(reader.changes())
         with pytest.raises(SinkError, match="cannot be replayed"):

@@ -335,7 +335,7 @@ class MessageIntake:
         due = await self._due()
         names, unsequenced = _begin(requests)
         await self._load(names.union(due, [one.scope for one in wanted]))
-        seen = await self._store.seen(unsequenced) if unsequenced else ()
+        seen = await self._store.find_seen(unsequenced) if unsequenced else ()
         group = CommitGroup(
             self._now_us(),
             seen,
@@ -403,7 +403,7 @@ class MessageIntake:
         now_us = self._now_us()
         if self._due_us is None or self._due_us > now_us:
             return []
-        found = await self._store.due(now_us, self._limits.ticks_at_once)
+        found = await self._store.find_due(now_us, self._limits.ticks_at_once)
         self._due_us = found.next_us
         await self._load(found.scopes)
         ended: list[str] = []
@@ -453,7 +453,7 @@ class MessageIntake:
             number = next(numbers).number if isinstance(effect, OwedEffect) else None
             self._effects.put(scope.name, scope.peer, effect, number)
             if isinstance(effect, AskResend) and self._effects.is_asking(scope.name):
-                scope.sequencer.request_queued()
+                scope.sequencer.note_request_queued()
 
     def _settle(self, number: int) -> None:
         self._settled.append(number)
@@ -462,7 +462,7 @@ class MessageIntake:
     def _note_asked(self, name: str) -> None:
         scope = self._scopes.get(name)
         if scope is not None:
-            scope.sequencer.request_sent(self._now_us())
+            scope.sequencer.note_request_sent(self._now_us())
 
     def _after_commit(self, group: CommitGroup) -> None:
         """Emit deviations, wake the handler and bound the memory, after a group is durable."""
@@ -489,9 +489,9 @@ class MessageIntake:
             sequencer = self._sequencer_from(name, found)
             if sequencer.durable.acted_at_us < self._started_us:
                 # The sender is not charged for our downtime.
-                sequencer.resumed(self._started_us)
+                sequencer.resume(self._started_us)
             if self._effects.is_asking(name):
-                sequencer.request_queued()
+                sequencer.note_request_queued()
             self._scopes[name] = Scope(
                 name,
                 (found.peer if found else "") or self._listener.peer_of(name),

@@ -399,7 +399,7 @@ class StreamWorker:
             return
         self._ask_release_s = self._now() + self._settings.poll_state_s
         with contextlib.suppress(InstepError):
-            released = await self._sink.sweep_released(self.stream.id, core.position.attempt)
+            released = await self._sink.is_sweep_released(self.stream.id, core.position.attempt)
             if released and self.sweep_held:
                 self.release_sweep()
 

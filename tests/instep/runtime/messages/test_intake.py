@@ -55,10 +55,10 @@ class Store:
     async def load(self, scopes: Collection[str]) -> dict[str, StoredSequence]:
         return {name: StoredSequence(self.states[name]) for name in scopes if name in self.states}
 
-    async def seen(self, _messages: Sequence[Message]) -> set[tuple[str, str]]:
+    async def find_seen(self, _messages: Sequence[Message]) -> set[tuple[str, str]]:
         return set()
 
-    async def due(self, _now_us: int, _limit: int) -> DueSequences:
+    async def find_due(self, _now_us: int, _limit: int) -> DueSequences:
         return DueSequences([], None)
 
     async def usage(self) -> dict[str, SenderUsage]:
