@@ -228,7 +228,7 @@ class Sequencer:
             numbers = _unexpired(messages, now_us)
         if not fast_path.take_next(window, messages, numbers, self.settings.max_number):
             return []
-        lifetime.active(now_us)
+        lifetime.restart_idle_time(now_us)
         if with_deadlines:
             lifetime.note_deadlines(messages)
         return numbers
@@ -356,6 +356,7 @@ class Sequencer:
                 else:
                     self._receive(event.messages, outcome, now_us)
             elif self.phase is SequencePhase.FAILED and not failed_before:
+                # An event before it in the envelope failed the sequence: no mistake of the peer.
                 continue
             elif isinstance(event, (Last, Close, Terminate, Renew, Reset)):
                 self._end_request(event, outcome, now_us)
@@ -411,6 +412,7 @@ class Sequencer:
         window = self._window
         expired = window.pop_expired(now_us)
         if expired:
+            # Also where it was acknowledged already: the sender must learn of it (S6).
             self._fault(expired, Refusal.EXPIRED, outcome)
             window.advance(window.next_number, outcome.deliver)
         if self._lifetime.may_end and self.phase not in REFUSALS:
@@ -456,6 +458,7 @@ class Sequencer:
         """The sequence ends by itself."""
         self._finish(phase_after(self.phase, event), outcome, f"the sequence is {event!s}")
         if self.settings.on_timeout is TimeoutBehavior.TERMINATE:
+            # Two steps, as a Close and a Terminate of the peer: what is buffered is settled first.
             self.phase = phase_after(self.phase, SequenceEvent.TERMINATE)
         outcome.effects.append(SequenceEnded(event))
 
@@ -469,6 +472,8 @@ class Sequencer:
                 discarded = self._window.discard_buffered()
                 fresh = self._drop(discarded, Refusal.CLOSED, outcome)
                 claimed = self.settings.acknowledge_buffered
+                # What was acknowledged stays so, although it is never delivered: an
+                # acknowledgement cannot be taken back.
                 self._window.forget_received(fresh if claimed else discarded)
             lost = self._window.skip(self._highest(), outcome.deliver)
             if lost or discarded:
@@ -479,6 +484,7 @@ class Sequencer:
     def _stop(self) -> int:
         """The first number that is not accepted any more."""
         if self.phase in REFUSALS:
+            # Not the last number: what is missing below it is not accepted either.
             return self.next_number
         return (self.settings.max_number if self.last_number is None else self.last_number) + 1
 
@@ -582,6 +588,7 @@ class Sequencer:
                 if not ordered:
                     release(number)
             elif refusal is Refusal.EXPIRED:
+                # Its number is faulted, which may fail the sequence: after those that are accepted.
                 not_new.append(message)
             else:
                 outcome.refused.append((message, refusal))
@@ -625,15 +632,18 @@ class Sequencer:
         if number in window.received and self.phase is not SequencePhase.TERMINATED:
             outcome.duplicates.append(message)
             if not message.digest:
+                # Its protocol compares no contents.
                 return False
             digest = window.digest(number)
             if not digest:
+                # Received too long ago, or filled: only the store may still know (S7).
                 outcome.uncompared.append(message)
             elif digest != message.digest:
                 outcome.deviations.append(message)
                 return True
             return False
         if self.phase is SequencePhase.TERMINATED:
+            # Copies too: after its end the sequence acknowledges nothing (UnknownSequence).
             outcome.refused.append((message, Refusal.TERMINATED))
             return False
         if not self.settings.first_number <= number <= self.settings.max_number:
@@ -641,6 +651,7 @@ class Sequencer:
         elif number in window.cancelled:
             refusal = Refusal.CANCELLED
         elif number < window.next_number and self.phase not in FINAL:
+            # Not received, cancelled or buffered, and yet passed: delivery went on without it.
             refusal = Refusal.GIVEN_UP
         elif self.phase in REFUSALS or number >= self._stop():
             refusal = self._refusal_beyond()
@@ -670,6 +681,7 @@ class Sequencer:
         window = self._window
         numbers = Ranges()
         for low, high in ranges:
+            # What was received is acknowledged as usual: the two never overlap (S5).
             for gap in window.received.gaps(low, high):
                 numbers.add_range(*gap)
         self._check_gap_limit(len((window.cancelled | numbers).lows) - len(window.cancelled.lows))
@@ -686,6 +698,7 @@ class Sequencer:
                 )
             self._check_jump(low)
         if self.phase in FINAL:
+            # Not COMPLETE: until it is closed, a fill may still take numbers from the cancelled.
             raise SequenceRefusedError(REFUSALS[self.phase], f"the sequence is {self.phase!s}")
         window, numbers = self._window, Ranges.of(*ranges)
         after = len((window.received | numbers).lows) + len((window.cancelled - numbers).lows)
@@ -699,12 +712,14 @@ class Sequencer:
         window = self._window
         if number in window.received and number not in window.buffered:
             raise SequenceRefusedError(reason, f"message {number} is settled: too late for a fault")
+        # A cancelled number is accepted never again: a fault would invite other content.
         if number not in window.cancelled:
             self._fault([number], reason, outcome)
 
     def _realign(self, event: Realigned, outcome: Decision) -> None:
         self._check_range(event.through, event.through)
         if self.phase in REFUSALS:
+            # The driver obtained the state while the sequence ended: nothing to refuse.
             return
         through = min(event.through, self._stop() - 1)
         dropped = self._window.settle(through, deliver_buffered=event.deliver_buffered)
@@ -782,6 +797,7 @@ class Sequencer:
 
     def _note_announced(self, highest: int, now_us: int) -> None:
         if self._announced is None or self._announced < self.next_number:
+            # Only a gap that is new starts its time: repeated announcements would put it off.
             self._announced_at_us = now_us
         self._announced = max(highest, -1 if self._announced is None else self._announced)
 
@@ -829,6 +845,7 @@ class Sequencer:
         window, highest = self._window, self._highest()
         if self._request_queued:
             if now_us >= self._gap_timer.due_us(since_us):
+                # Else `due_us` stays in the past, and the driver would tick without end.
                 self._gap_timer.acted_at_us = now_us
             return False
         policy = self._gap_timer.act(window.next_number, highest, since_us, now_us)

@@ -134,6 +134,7 @@ class ReceiveWindow:
         while self._expiries and self._expiries[0][0] <= now_us:
             expires_at_us, number = heappop(self._expiries)
             buffered = self.buffered.get(number)
+            # The heap keeps deadlines of messages that are gone, or came again with another.
             if buffered is not None and buffered.expires_at_us == expires_at_us:
                 numbers.append(number)
         return numbers
@@ -174,6 +175,7 @@ class ReceiveWindow:
         """The digest of the content received under a number; empty where not remembered."""
         buffered = self.buffered.get(number)
         if buffered is not None:
+            # However long it waits: `recent` may have forgotten it.
             return buffered.digest
         return next((digest for recent, digest in self.recent if recent == number), b"")
 
