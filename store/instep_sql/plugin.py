@@ -12,8 +12,8 @@ from instep.config.shown import shown_table
 if TYPE_CHECKING:
     from instep.coordination.lease import LeaseState
     from instep.model.entities import StreamStatus
-    from instep.ports.reader import StoreReader
     from instep_sql.options import SqlOptions
+    from instep_sql.reader import SqlReader
     from instep_sql.store import SqlStore
 
 __all__ = ["SqlPlugin", "sink"]
@@ -53,7 +53,7 @@ class SqlPlugin:
         """Whether this plug-in reads the store of a `--store URL`."""
         return url.startswith(("sqlite:", "postgresql:", "postgresql+"))
 
-    def reader(self, url: str) -> StoreReader:
+    def reader(self, url: str) -> SqlReader:
         """Open the store of another process for reading. Raises `SinkError` when it is read."""
         from instep_sql.options import SqlOptions
         from instep_sql.reader import SqlReader, now_us

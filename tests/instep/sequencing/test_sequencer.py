@@ -169,7 +169,7 @@ def test_s6_an_undelivered_message_is_faulted_at_its_deadline_though_acknowledge
     sequencer = Sequencer(SequencerSettings(first_number=0))
     received(sequencer, 0)
     sequencer.receive(numbered(2, 3, 5, expires_at_us=T0_US + US), T0_US)
-    assert str(committed(sequencer).acknowledged()) == "0,2-3,5"
+    assert str(committed(sequencer).claims().acknowledged()) == "0,2-3,5"
     assert sequencer.due_us() == T0_US + US
     assert not sequencer.tick(T0_US + US - 1).effects
     outcome = sequencer.tick(T0_US + US)
@@ -251,7 +251,7 @@ def test_r0802_after_a_fault_the_new_content_counts(policy: FaultPolicy, held: b
         received(sequencer, 2)
     outcome = decide(sequencer, Fault(2, Refusal.UNPROCESSABLE))
     assert outcome.dropped == ([2] if held else [])
-    assert str(committed(sequencer).faulted()) == "2 (unprocessable)"
+    assert str(committed(sequencer).claims().faulted()) == "2 (unprocessable)"
     again = sequencer.receive(numbered(2, content=b"shorter"), T0_US)
     assert again.accepted == numbered(2, content=b"shorter")
     assert (again.duplicates, again.deviations) == ([], [])

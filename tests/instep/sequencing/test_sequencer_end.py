@@ -182,7 +182,7 @@ def test_closing_delivers_what_is_held_and_reports_what_is_lost() -> None:
     assert outcome.effects == [
         ReportLoss([(2, 2), (4, 5), (7, 8)], "the sequence was closed"),
     ]
-    assert str(committed(sequencer).acknowledged()) == "1,3,6"
+    assert str(committed(sequencer).claims().acknowledged()) == "1,3,6"
     assert refusals(received(sequencer, 2)) == [(2, Refusal.CLOSED)]
     assert not decide(sequencer, Terminate()).effects
 
@@ -196,7 +196,7 @@ def test_closing_may_discard_what_follows_the_first_gap() -> None:
     outcome = decide(sequencer, Terminate())
     assert (outcome.deliver, outcome.dropped) == ([], [3, 6])
     assert outcome.effects == [ReportLoss([(2, 6)], "the sequence was terminated")]
-    assert str(committed(sequencer).acknowledged()) == "1,3,6"
+    assert str(committed(sequencer).claims().acknowledged()) == "1,3,6"
 
 
 def test_what_the_close_discards_is_not_acknowledged_where_delivery_is() -> None:
@@ -205,7 +205,7 @@ def test_what_the_close_discards_is_not_acknowledged_where_delivery_is() -> None
     sequencer = Sequencer(settings)
     received(sequencer, 1, 3)
     assert decide(sequencer, Close()).dropped == [3]
-    assert str(committed(sequencer).acknowledged()) == "1"
+    assert str(committed(sequencer).claims().acknowledged()) == "1"
 
 
 @pytest.mark.parametrize("acknowledge_buffered", [True, False])
@@ -233,7 +233,7 @@ def test_a_reset_forgets_the_old_numbers_and_reports_what_it_drops() -> None:
     assert outcome.dropped == [3]
     assert outcome.effects == [ReportLoss([(3, 3)], "the sender began to count anew")]
     assert sequencer.receive(numbered(1, content=b"new"), T0_US).deliver == [1]
-    assert str(committed(sequencer).acknowledged()) == "1"
+    assert str(committed(sequencer).claims().acknowledged()) == "1"
     assert (sequencer.epoch, sequencer.last_number) == (1, None)
 
 

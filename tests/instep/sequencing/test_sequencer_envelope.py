@@ -56,7 +56,7 @@ def test_s11_several_ranges_in_one_request() -> None:
     sequencer = Sequencer()
     received(sequencer, 4)
     sequencer.apply([Cancel([(1, 2), (6, 9), (4, 6)])], T0_US)
-    assert str(committed(sequencer).cancelled()) == "1-2,5-9"
+    assert str(committed(sequencer).claims().cancelled()) == "1-2,5-9"
     assert sequencer.apply([Fill([(8, 8), (1, 3), (2, 2)])], T0_US).deliver == [4]
     committed(sequencer)
     claims = str(sequencer.claims().acknowledged()), str(sequencer.claims().cancelled())
@@ -149,7 +149,7 @@ def test_s4_realigned_settles_without_a_loss(deliver: bool) -> None:
     outcome = sequencer.apply([Realigned(5, deliver_buffered=deliver)], T0_US)
     assert outcome.effects == []
     assert (outcome.deliver, outcome.dropped) == (([3, 6], []) if deliver else ([6], [3]))
-    assert str(committed(sequencer).acknowledged()) == "1-6"
+    assert str(committed(sequencer).claims().acknowledged()) == "1-6"
     assert sequencer.due_us() is None
     late = received(sequencer, 2, 5, 7)
     assert (late.duplicates, late.deliver) == (numbered(2, 5), [7])
@@ -160,7 +160,10 @@ def test_realigned_beyond_what_came_and_over_what_was_cancelled() -> None:
     sequencer = Sequencer()
     decide(sequencer, Cancel([(2, 3)]))
     sequencer.apply([Realigned(9)], T0_US)
-    assert (str(committed(sequencer).acknowledged()), sequencer.next_number) == ("1,4-9", 10)
+    assert (str(committed(sequencer).claims().acknowledged()), sequencer.next_number) == (
+        "1,4-9",
+        10,
+    )
     assert str(sequencer.claims().cancelled()) == "2-3"
     assert sequencer.claims().highest == 9
     sequencer.apply([Realigned(4)], T0_US)
@@ -297,7 +300,7 @@ def test_reasons_of_faults_are_kept_by_range() -> None:
         ReportFault([(2, 3)], Refusal.EXPIRED),
         ReportFault([(5, 5)], Refusal.UNPROCESSABLE),
     ]
-    faulted = committed(sequencer).faulted()
+    faulted = committed(sequencer).claims().faulted()
     assert list(faulted.items()) == [(2, 3, Refusal.EXPIRED), (5, 5, Refusal.UNPROCESSABLE)]
     assert received(sequencer, 3, now_us=T0_US + US).accepted == numbered(3)
     assert str(sequencer.claims().faulted()) == "2 (expired),5 (unprocessable)"
