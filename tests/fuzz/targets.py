@@ -16,6 +16,7 @@ from instep.model.streams import Start
 from instep_http import SAME_ORIGIN, shown, source_error
 from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.endpoints.selection import log_mode, select, stream_address
+from instep_tapi.feeds.close_codes import closed_error, handshake_error
 from instep_tapi.options import StreamOptions, read_options
 from instep_tapi.restconf.auth import Authenticator
 from instep_tapi.restconf.baseline_rows import page_records
@@ -27,7 +28,6 @@ from instep_tapi.restconf.client import (
 )
 from instep_tapi.restconf.json_bounds import decode_bounded
 from instep_tapi.websocket.assembly import BrokenMessage, MessageAssembler, MessageTooBig
-from instep_tapi.websocket.close_codes import closed_error, handshake_error
 from instep_tapi.wire import decoder as reading
 from instep_tapi.wire.context_tree import entities
 from instep_tapi.wire.decoder import FrameDecoder

@@ -22,13 +22,13 @@ from instep.errors import SourceError, UnreachableError
 from instep.model.streams import Start
 from instep_http import FOREIGN_ERRORS, source_error
 from instep_tapi.endpoints.endpoint import Endpoint
+from instep_tapi.feeds.buffered_feed import BufferedFeed
+from instep_tapi.feeds.close_codes import closed_error, frame_too_big
+from instep_tapi.feeds.held_bytes import HeldBytes
+from instep_tapi.feeds.keep_alive import ANSWER_S
 from instep_tapi.options import Options
 from instep_tapi.sse.events import EventParser, EventTooBig
 from instep_tapi.sse.request import request_events
-from instep_tapi.websocket.buffered_feed import BufferedFeed
-from instep_tapi.websocket.close_codes import closed_error, frame_too_big
-from instep_tapi.websocket.held_bytes import HeldBytes
-from instep_tapi.websocket.keep_alive import ANSWER_S
 from instep_tapi.wire.decoder import FrameDecoder
 
 __all__ = ["EventFeed", "open_events"]

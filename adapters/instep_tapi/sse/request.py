@@ -11,17 +11,15 @@ from yarl import URL
 
 from instep.errors import SourceError, UnreachableError
 from instep.model.streams import Start
-from instep_http import FOREIGN_ERRORS, SAME_ORIGIN, shown, source_error
+from instep_http import FOREIGN_ERRORS, source_error
 from instep_tapi.endpoints.endpoint import Endpoint
+from instep_tapi.feeds.opening import Opening
 from instep_tapi.options import Options
 from instep_tapi.restconf.client import CERTIFICATE_HINT, TLS_HINT
-from instep_tapi.websocket.close_codes import handshake_error
-from instep_tapi.websocket.handshake import start_url
 
 __all__ = ["EVENT_STREAM", "request_events"]
 
 EVENT_STREAM: Final = "text/event-stream"
-_MAX_REDIRECTS: Final = 3
 _MAX_REASON_CHARS: Final = 200
 
 
@@ -34,16 +32,13 @@ async def request_events(
     Raises `TokenRefusedError`, `StreamGoneError`, `AuthenticationError`, `UnreachableError`,
     `TlsError`.
     """
-    url = start_url(address, start)
-    where = shown(url)
-    login = await endpoint.auth.headers()
-    redirects, renewed = 0, False
+    opening = await Opening.of(endpoint.auth, address, start)
     while True:
         try:
-            response = await _get(endpoint, options, url, login, start)
+            response = await _get(endpoint, options, opening)
         except (*FOREIGN_ERRORS, SourceError) as error:
             raise source_error(
-                error, url, tls_hint=TLS_HINT, certificate_hint=CERTIFICATE_HINT
+                error, opening.url, tls_hint=TLS_HINT, certificate_hint=CERTIFICATE_HINT
             ) from error
         status = response.status
         if status == HTTPStatus.OK and (other := _other_content(response)) == "":
@@ -52,22 +47,11 @@ async def request_events(
         if status == HTTPStatus.OK:
             raise UnreachableError(
                 f"the stream is answered with {other!r}, not {EVENT_STREAM}"[:_MAX_REASON_CHARS],
-                where=where,
+                where=opening.where,
                 retriable=False,
                 retriable_after_success=True,
             )
-        if status == HTTPStatus.UNAUTHORIZED:
-            if renewed:
-                raise endpoint.auth.refusal(where)
-            renewed = True
-            login = await endpoint.auth.renew(login, where)
-            continue
-        location = response.headers.get("Location")
-        if 300 <= status < 400 and location and redirects < _MAX_REDIRECTS:
-            redirects += 1
-            url = SAME_ORIGIN.target(url, status, location)
-            continue
-        raise handshake_error(status, where, start)
+        await opening.follow(status, response.headers.get("Location"))
 
 
 def _other_content(response: aiohttp.ClientResponse) -> str:
@@ -78,16 +62,14 @@ def _other_content(response: aiohttp.ClientResponse) -> str:
     return "" if encoding.lower() == "identity" else encoding
 
 
-async def _get(
-    endpoint: Endpoint, options: Options, url: URL, login: dict[str, str], start: str | Start
-) -> aiohttp.ClientResponse:
-    headers = options.request_headers(login)
+async def _get(endpoint: Endpoint, options: Options, opening: Opening) -> aiohttp.ClientResponse:
+    headers = options.request_headers(opening.login)
     # A compressed stream would be bounded by what is received, not by what it becomes.
     headers.update(
         {"Accept": EVENT_STREAM, "Accept-Encoding": "identity", "Cache-Control": "no-cache"}
     )
-    if not isinstance(start, Start):
-        headers["Last-Event-ID"] = start
+    if not isinstance(opening.start, Start):
+        headers["Last-Event-ID"] = opening.start
     # Silence has its own limit: the feed tells it from back-pressure.
     timeout = aiohttp.ClientTimeout(
         total=None,
@@ -97,4 +79,6 @@ async def _get(
     )
     session = endpoint.client.session()
     async with asyncio.timeout(options.request_timeout_s):
-        return await session.get(url, headers=headers, allow_redirects=False, timeout=timeout)
+        return await session.get(
+            opening.url, headers=headers, allow_redirects=False, timeout=timeout
+        )

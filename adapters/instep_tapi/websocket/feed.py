@@ -19,13 +19,13 @@ from yarl import URL
 from instep.errors import SourceError, UnreachableError
 from instep.model.streams import Start
 from instep_tapi.endpoints.endpoint import Endpoint
+from instep_tapi.feeds.buffered_feed import BufferedFeed
+from instep_tapi.feeds.close_codes import closed_error, frame_too_big
+from instep_tapi.feeds.held_bytes import HeldBytes
+from instep_tapi.feeds.keep_alive import Due, KeepAlive
 from instep_tapi.options import Options
 from instep_tapi.websocket.assembly import BrokenMessage, MessageAssembler, MessageTooBig
-from instep_tapi.websocket.buffered_feed import BufferedFeed
-from instep_tapi.websocket.close_codes import closed_error, frame_too_big
 from instep_tapi.websocket.handshake import connect
-from instep_tapi.websocket.held_bytes import HeldBytes
-from instep_tapi.websocket.keep_alive import Due, KeepAlive
 from instep_tapi.websocket.socket_reads import (
     MAX_READ_BYTES,
     MAX_STORM_READ_BYTES,

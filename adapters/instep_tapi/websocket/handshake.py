@@ -6,10 +6,8 @@ import asyncio
 import socket
 import ssl
 from functools import partial
-from http import HTTPStatus
 from logging import CRITICAL, Logger
 from typing import Final
-from urllib.parse import quote
 
 import picows
 from aiohappyeyeballs import start_connection
@@ -18,16 +16,15 @@ from yarl import URL
 
 from instep.errors import SourceError, UnreachableError
 from instep.model.streams import Start
-from instep_http import FOREIGN_ERRORS, SAME_ORIGIN, GuardedClient, shown, source_error
+from instep_http import FOREIGN_ERRORS, GuardedClient, source_error
+from instep_tapi.feeds.opening import Opening
 from instep_tapi.options import Options
 from instep_tapi.restconf.auth import Authenticator
 from instep_tapi.restconf.client import CERTIFICATE_HINT, TLS_HINT
 from instep_tapi.websocket.assembly import offered_extensions
-from instep_tapi.websocket.close_codes import handshake_error
 
-__all__ = ["connect", "start_url"]
+__all__ = ["connect"]
 
-_MAX_REDIRECTS: Final = 3
 _MAX_REASON_CHARS: Final = 200
 _READ_BUFFER_BYTES: Final = 16_384
 """Of a new connection; the library doubles it where more comes at once."""
@@ -37,15 +34,6 @@ _SILENT: Final = Logger("picows", CRITICAL + 1)  # noqa: LOG001 - nobody else ma
 """The library's logger is silenced: at its lowest level it would log our login. Our errors replace
 it.
 """
-
-
-def start_url(address: URL, start: str | Start) -> URL:
-    """The connection-address with `start_from` (5.10.1); none for the oldest record."""
-    if start is Start.OLDEST:
-        return address
-    value = "latest" if start is Start.LATEST else quote(start, safe="")
-    joint = "&" if address.raw_query_string else "?"
-    return URL(f"{address.with_fragment(None)}{joint}start_from={value}", encoded=True)
 
 
 async def connect(
@@ -63,37 +51,23 @@ async def connect(
     Raises `TokenRefusedError`, `StreamGoneError`, `AuthenticationError`, `UnreachableError`,
     `TlsError`.
     """
-    url = start_url(address, start)
-    where = shown(url)
-    headers = await auth.headers()
-    redirects, renewed = 0, False
+    opening = await Opening.of(auth, address, start)
     while True:
         try:
-            return await _upgrade(listener, client, tls, options, url, headers)
+            return await _upgrade(listener, client, tls, options, opening)
         except picows.WSHandshakeError as error:
-            status = error.response.status if error.response is not None else None
-            if status is None:
+            if error.response is None:
                 raise UnreachableError(
-                    f"the WebSocket handshake is not understood: {error}"[:200], where=where
+                    f"the WebSocket handshake is not understood: {error}"[:200],
+                    where=opening.where,
                 ) from error
-            if status == HTTPStatus.UNAUTHORIZED:
-                if renewed:
-                    raise auth.refusal(where) from error
-                renewed = True
-                headers = await auth.renew(headers, where)
-                continue
-            location = error.response.headers.get("Location") if error.response else None
-            if 300 <= status < 400 and location and redirects < _MAX_REDIRECTS:
-                redirects += 1
-                url = SAME_ORIGIN.target(url, status, location)
-                continue
-            raise handshake_error(status, where, start) from error
+            await opening.follow(error.response.status, error.response.headers.get("Location"))
         except ProxyError as error:
             refusal = f"the proxy refuses: {error}"[:_MAX_REASON_CHARS]
-            raise UnreachableError(refusal, where=where) from error
+            raise UnreachableError(refusal, where=opening.where) from error
         except (*FOREIGN_ERRORS, SourceError) as error:
             raise source_error(
-                error, url, tls_hint=TLS_HINT, certificate_hint=CERTIFICATE_HINT
+                error, opening.url, tls_hint=TLS_HINT, certificate_hint=CERTIFICATE_HINT
             ) from error
 
 
@@ -102,11 +76,10 @@ async def _upgrade(
     client: GuardedClient,
     tls: ssl.SSLContext,
     options: Options,
-    url: URL,
-    login: dict[str, str],
+    opening: Opening,
 ) -> picows.WSTransport:
-    headers = options.request_headers(login)
-    cookies = client.session().cookie_jar.filter_cookies(url)
+    headers = options.request_headers(opening.login)
+    cookies = client.session().cookie_jar.filter_cookies(opening.url)
     if cookies:
         headers["Cookie"] = "; ".join(f"{one.key}={one.coded_value}" for one in cookies.values())
     if options.compression:
@@ -117,7 +90,7 @@ async def _upgrade(
     async with asyncio.timeout(options.request_timeout_s):
         transport, _ = await picows.ws_connect(
             lambda: listener,
-            str(url),
+            str(opening.url),
             ssl_context=tls,
             websocket_handshake_timeout=options.request_timeout_s,
             logger_name=_SILENT,

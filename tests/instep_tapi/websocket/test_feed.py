@@ -9,13 +9,11 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import WSMsgType, web
 from aiohttp.test_utils import TestServer
-from yarl import URL
 
 from instep.errors import AuthenticationError, SourceError, TokenRefusedError, UnreachableError
 from instep.model.streams import Mode, Start, StreamInfo
 from instep_tapi.options import read_options
 from instep_tapi.source import TapiSource
-from instep_tapi.websocket.handshake import start_url
 
 DEADLINE_S = 10.0
 Serve = Callable[[web.Request, web.WebSocketResponse], Awaitable[None]]
@@ -66,19 +64,6 @@ async def ending(source: TapiSource, info: StreamInfo, start: str | Start) -> So
                 await feed.receive()
     except SourceError as error:
         return error
-
-
-@pytest.mark.parametrize(
-    ("address", "start", "url"),
-    [
-        ("wss://h/s", Start.OLDEST, "wss://h/s"),
-        ("wss://h/s", Start.LATEST, "wss://h/s?start_from=latest"),
-        ("wss://h/s", "1_0:-1:A+/w4=", "wss://h/s?start_from=1_0%3A-1%3AA%2B%2Fw4%3D"),
-        ("wss://h/a%2Fb?x=%20y", "t&é", "wss://h/a%2Fb?x=%20y&start_from=t%26%C3%A9"),
-    ],
-)
-def test_5_10_1_the_token_is_percent_encoded(address: str, start: str, url: str) -> None:
-    assert str(start_url(URL(address, encoded=True), start)) == url
 
 
 @pytest.mark.asyncio

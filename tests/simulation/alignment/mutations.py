@@ -30,7 +30,7 @@ from instep.runtime.streams.worker import StreamWorker
 from instep_sql.engine import sqlite
 from instep_sql.engine.sqlite import Sqlite
 from instep_sql.entities import key_reconciliation, sweep
-from instep_tapi.websocket.keep_alive import SignsOfLife
+from instep_tapi.feeds.keep_alive import SignsOfLife
 from tests.instep.alignment import (
     test_continuity,
     test_machine,

@@ -12,7 +12,7 @@ from instep.errors import (
     UnreachableError,
 )
 from instep.model.streams import Start
-from instep_tapi.websocket.close_codes import closed_error, handshake_error
+from instep_tapi.feeds.close_codes import closed_error, handshake_error
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from instep.errors import SourceError, UnreachableError
 from instep.model.records import RecordChunk
 from instep.model.streams import Start
 from instep.ports.source import Feed
+from instep_tapi.feeds.held_bytes import HeldBytes
+from instep_tapi.feeds.keep_alive import SignsOfLife
 from instep_tapi.options import Options
-from instep_tapi.websocket.held_bytes import HeldBytes
-from instep_tapi.websocket.keep_alive import SignsOfLife
 from instep_tapi.wire.decoder import FrameDecoder
 
 __all__ = ["BufferedFeed"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep_tapi.websocket.keep_alive import ANSWER_S, Due, KeepAlive, SignsOfLife
+from instep_tapi.feeds.keep_alive import ANSWER_S, Due, KeepAlive, SignsOfLife
 
 
 def test_pongs_come_at_each_interval_whatever_is_received() -> None:
