@@ -30,7 +30,7 @@ from instep import Consumer, Group
 from instep.cli.output import Format
 from instep_sql import SqlStore
 from instep_tapi.plugin import source
-from instep_tapi.testing import Provider, ProviderSettings, StreamSettings, topology_context
+from instep_tapi_provider import Provider, ProviderSettings, StreamSettings, topology_context
 
 __all__ = ["IDLE_CORE_SHARE", "STREAM_BYTES", "Scale", "main", "measure_scale", "serve"]
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from instep_tapi.testing import Provider, topology_context
+from instep_tapi_provider import Provider, topology_context
 
 _FOLDER = TemporaryDirectory(prefix="instep-")
 atexit.register(_FOLDER.cleanup)

@@ -24,7 +24,12 @@ PURE = frozenset({
 # fmt: on
 KINDS_OF_DATABASE = {"sqlite", "postgresql"}
 ASKS_FOR_THE_KIND = {"paramstyle", "get_backend_name", "get_dialect", "drivername"}
-HELPERS = {"instep_http", "instep_soap"}  # of the adapters, each below the next
+HELPERS = {"instep_http", "instep_soap"}  # of the adapters
+BELOW: dict[str, set[str]] = {
+    "instep_http": set(),
+    "instep_soap": {"instep_http"},
+    "instep_tapi_provider": {"instep_tapi", *HELPERS},
+}  # what an adapter may import besides the core, where that is not the helpers
 
 
 def rooms_import_downwards(tree: Tree) -> list[str]:
@@ -62,8 +67,7 @@ def packages_import_the_core_only(tree: Tree, adapters: Iterable[str]) -> list[s
         package = _package(found.importer)
         allowed = {package} if package == CORE else {package, CORE}
         if package in adapters:
-            allowed |= HELPERS if package not in HELPERS else set()
-            allowed |= {"instep_http"} if package == "instep_soap" else set()
+            allowed |= BELOW.get(package, HELPERS)
         if _package(found.target) in packages - allowed:
             broken.append(_where(found))
     return broken

@@ -251,7 +251,7 @@ NAMES = {
         "TapiSource",
         "read_options",
     ],
-    "instep_tapi.testing": [
+    "instep_tapi_provider": [
         "Aliases",
         "AuthSettings",
         "CONDITIONS",

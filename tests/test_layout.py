@@ -144,16 +144,22 @@ def test_io_and_clocks_from_the_ports_up_are_allowed() -> None:
         ("instep/x.py", "instep_sql"),
         ("instep_tapi/x.py", "instep_sql.x"),
         ("instep_tapi/x.py", "instep_didcomm"),
+        ("instep_tapi/x.py", "instep_tapi_provider"),
+        ("instep_tapi_provider/x.py", "instep_sql"),
         ("instep_sql/x.py", "instep_http"),
         ("instep_http/x.py", "instep_soap"),
         ("instep_http/x.py", "instep_tapi"),
     ],
 )
 def test_an_import_across_packages_is_found(importer: str, target: str) -> None:
-    names = ("instep", "instep_http", "instep_soap", "instep_tapi", "instep_didcomm", "instep_sql")
+    adapters = {"instep_http", "instep_soap", "instep_tapi", "instep_tapi_provider"}
+    adapters |= {"instep_didcomm"}
+    names = {"instep", "instep_sql"} | adapters
     sources = {f"{name}/{file}.py": "" for name in names for file in ("__init__", "x")}
-    adapters = set(names) - {"instep", "instep_sql"}
-    allowed = {"instep_tapi/x.py": "import instep_http, instep_soap.x, instep.x, re"}
+    allowed = {
+        "instep_tapi/x.py": "import instep_http, instep_soap.x, instep.x, re",
+        "instep_tapi_provider/x.py": "import instep_tapi.x, instep_http",
+    }
     assert packages_import_the_core_only(parse(sources | allowed), adapters) == []
     bad = sources | {importer: f"def f():\n    import {target}"}
     (broken,) = packages_import_the_core_only(parse(bad), adapters)

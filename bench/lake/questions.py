@@ -24,8 +24,8 @@ from markdown_it import MarkdownIt
 from instep_spark import Lake, create_views
 from instep_spark.landing_schema import CHANGES, arrow_schema
 from instep_spark.session import SparkOptions, open_session
-from instep_tapi.provider.context import Nested
-from instep_tapi.provider.topology import topology_context
+from instep_tapi_provider.context import Nested
+from instep_tapi_provider.topology import topology_context
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

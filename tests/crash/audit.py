@@ -31,8 +31,8 @@ from instep import AlignmentSettings, Consumer, ConsumerSettings
 from instep.alignment.audit import AuditReport, Finding
 from instep_sql import SqlStore
 from instep_tapi.plugin import source
-from instep_tapi.provider import Provider, ProviderSettings, StreamSettings
 from instep_tapi.wire.names import LogRecordStrategy, LogStorageStrategy
+from instep_tapi_provider import Provider, ProviderSettings, StreamSettings
 from tests.end_to_end.site_kit import network
 
 SETTINGS = ConsumerSettings(alignment=AlignmentSettings(quiet_s=0.5, unreached_quiet_s=2.0))

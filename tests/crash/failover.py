@@ -26,8 +26,8 @@ from rich.progress import track
 from instep import AlignmentSettings, Consumer, ConsumerSettings
 from instep_sql import SqlStore
 from instep_tapi.plugin import source
-from instep_tapi.provider import Provider, ProviderSettings, StreamSettings
-from instep_tapi.provider.clock import ScaledClock
+from instep_tapi_provider import Provider, ProviderSettings, StreamSettings
+from instep_tapi_provider.clock import ScaledClock
 from tests.end_to_end.site_kit import network
 
 SETTINGS = ConsumerSettings(

@@ -22,7 +22,7 @@ from instep_didcomm import read_options as read_didcomm
 from instep_sql import SqlStore
 from instep_sql.plugin import sink
 from instep_tapi import TapiSource, read_options
-from instep_tapi.provider import Provider
+from instep_tapi_provider import Provider
 from tests.crash.message_receiver import PROTOCOL
 from tests.crash.messages import message
 from tests.crash.site_kit import compare, site, store_url

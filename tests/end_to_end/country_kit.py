@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from instep_tapi.provider import Context, StreamSettings
 from instep_tapi.wire.names import CONDITION_DETECTOR
+from instep_tapi_provider import Context, StreamSettings
 
 __all__ = ["ALARMS", "STREAMS", "country"]
 

@@ -13,7 +13,7 @@ from instep import AlignmentSettings, Consumer, ConsumerSettings
 from instep_sql import SqlStore
 from instep_sql.plugin import sink
 from instep_tapi.plugin import source
-from instep_tapi.provider import Context, Provider, ProviderSettings, StreamSettings
+from instep_tapi_provider import Context, Provider, ProviderSettings, StreamSettings
 
 QUICK = ConsumerSettings(
     reconnect_initial_s=0.01,

@@ -16,14 +16,14 @@ import pytest
 
 from instep.model.alarms import AlarmEpisode
 from instep_sql import SqlStore
-from instep_tapi.provider import Provider, ProviderSettings, StreamSettings
-from instep_tapi.provider.clock import ScaledClock
-from instep_tapi.provider.records import Statement
-from instep_tapi.provider.topology import topology_context
 from instep_tapi.wire.names import LogRecordType
+from instep_tapi_provider import Provider, ProviderSettings, StreamSettings
+from instep_tapi_provider.clock import ScaledClock
+from instep_tapi_provider.records import Statement
+from instep_tapi_provider.topology import topology_context
 from tests.end_to_end.site_kit import DEADLINE_S, site
 
-pytest.importorskip("topohub", reason="the extra `tapi` is not installed")
+pytest.importorskip("topohub", reason="the extra `simulator` is not installed")
 pytestmark = pytest.mark.asyncio
 
 SEVERITIES = ("WARNING", "MINOR", "MAJOR", "CRITICAL")

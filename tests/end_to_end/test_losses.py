@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from instep import Phase
-from instep_tapi.provider import Provider, ProviderSettings, StreamSettings
-from instep_tapi.provider.clock import ScaledClock
+from instep_tapi_provider import Provider, ProviderSettings, StreamSettings
+from instep_tapi_provider.clock import ScaledClock
 from tests.end_to_end.site_kit import network, provider, site, until
 
 pytestmark = pytest.mark.asyncio

@@ -19,8 +19,8 @@ import pytest
 from instep import ChangeKind, Consumer
 from instep_sql import SqlStore
 from instep_tapi.plugin import source
-from instep_tapi.provider import Provider, ProviderSettings, StreamSettings
-from instep_tapi.provider.records import Statement
+from instep_tapi_provider import Provider, ProviderSettings, StreamSettings
+from instep_tapi_provider.records import Statement
 from tests.end_to_end.site_kit import QUICK, site
 
 CONTEXTS = {

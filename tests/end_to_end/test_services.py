@@ -25,7 +25,7 @@ from instep_tapi import (
     TapiSource,
     read_options,
 )
-from instep_tapi.provider import AuthSettings, Provider, ProviderSettings, StreamSettings
+from instep_tapi_provider import AuthSettings, Provider, ProviderSettings, StreamSettings
 from tests.end_to_end.site_kit import QUICK, network
 
 pytestmark = pytest.mark.asyncio

@@ -9,7 +9,7 @@ import pytest
 from instep import Consumer
 from instep_sql import SqlStore
 from instep_tapi import TapiSource, read_options
-from instep_tapi.testing import Context, Provider
+from instep_tapi_provider import Context, Provider
 from tests.instep.cli.cli_kit import instep, lines
 from tests.postgres_kit import Missing, serving
 

@@ -24,7 +24,7 @@ import pytest
 from instep import AlignmentSettings, ConfigurationError, Consumer, ConsumerSettings
 from instep.ports import Sink
 from instep_tapi import TapiSource, read_options
-from instep_tapi.testing import Context, Provider
+from instep_tapi_provider import Context, Provider
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 QUICK = ConsumerSettings(

@@ -17,7 +17,8 @@ from instep.model.records import Record
 from instep.model.streams import StreamInfo
 from instep.ports.source import Feed, Source
 from instep_tapi.plugin import source as plugin
-from instep_tapi.provider import (
+from instep_tapi.wire.names import LogStorageStrategy
+from instep_tapi_provider import (
     Context,
     Faults,
     Provider,
@@ -25,7 +26,6 @@ from instep_tapi.provider import (
     RecordStyle,
     StreamSettings,
 )
-from instep_tapi.wire.names import LogStorageStrategy
 
 DEADLINE_S = 20.0
 TRUNCATED = LogStorageStrategy.TRUNCATED

@@ -18,8 +18,8 @@ from instep_sdpi import SdpiSource
 from instep_sdpi import read_options as read_sdpi
 from instep_sql import SqlStore
 from instep_tapi.plugin import source as tapi
-from instep_tapi.provider import DiscoveryStyle, Provider, ProviderSettings, StreamSettings
 from instep_tapi.wire.names import LogStorageStrategy
+from instep_tapi_provider import DiscoveryStyle, Provider, ProviderSettings, StreamSettings
 from tests.crash.sdpi import free_port
 from tests.end_to_end.site_kit import network
 from tests.instep_sdpi.provider_kit import FakeProvider, providing

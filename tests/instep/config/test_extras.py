@@ -76,12 +76,12 @@ COMMANDS = [
     (["lake", "verify"], "spark"),
     (["lake", "--help"], "spark"),
     (["conformance", "http://127.0.0.1:1"], "soap"),
-    (["demo"], "tapi"),
+    (["demo"], "simulator"),
     (["entities", "--store", "file:///tmp/lake"], "spark"),
     (["entities", "--store", "postgresql://u@127.0.0.1:1/x"], "postgres"),
     (["status", "--store", "postgresql://u@127.0.0.1:1/x"], "postgres"),
     (["sweep", "status", "--store", "file:///tmp/lake"], "spark"),
-    (["provider"], "tapi"),
+    (["provider"], "simulator"),
 ]
 TEE = f"""kind = "tee"
 sinks = [{{ kind = "sql", url = "sqlite:///a.db" }}, {{ kind = "delta", url = "{LAKE}" }}]"""

@@ -17,8 +17,8 @@ from instep_spark import create_views
 from instep_spark.lake.lake import Lake
 from instep_spark.lake.tables.schema import LAKE_TABLES
 from instep_spark.lake.views import VIEWS
-from instep_tapi.provider.context import Context, Nested, Node
-from instep_tapi.provider.topology import topology_context
+from instep_tapi_provider.context import Context, Nested, Node
+from instep_tapi_provider.topology import topology_context
 from tests.docs.snippets_kit import Snippet, snippets
 from tests.instep_spark.lake.lake_kit import UNGUARDED
 from tests.instep_spark.lake.log_kit import START_US, Row, table
@@ -26,7 +26,7 @@ from tests.instep_spark.lake.log_kit import START_US, Row, table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest.importorskip("topohub", reason="the extra `tapi` is not installed")
+pytest.importorskip("topohub", reason="the extra `simulator` is not installed")
 # A JVM starts, and may share the machine.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

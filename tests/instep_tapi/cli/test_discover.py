@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from instep_tapi.provider import AuthSettings, Context, Provider, ProviderSettings, StreamSettings
+from instep_tapi_provider import AuthSettings, Context, Provider, ProviderSettings, StreamSettings
 from tests.instep_tapi.hostile_kit import CONTAINER, Peer, hostile, streams
 from tests.json_names_kit import check_names
 

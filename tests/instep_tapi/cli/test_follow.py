@@ -19,7 +19,7 @@ from instep.testing import SINK_PROMISES, check_sink
 from instep_sql import SqlStore
 from instep_tapi.cli.follow_entities import PrintingSink
 from instep_tapi.cli.follow_printer import FollowPrinter
-from instep_tapi.provider import Context, Faults, Provider
+from instep_tapi_provider import Context, Faults, Provider
 from tests.instep_tapi.source_kit import NODES, TRUNCATED, network, one_stream
 from tests.json_names_kit import check_names
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from instep.config.json_schema import json_schema
-from instep_tapi.provider import AuthSettings, Context, Provider, ProviderSettings, StreamSettings
+from instep_tapi_provider import AuthSettings, Context, Provider, ProviderSettings, StreamSettings
 from tests.instep.cli.cli_kit import started
 from tests.instep_tapi.hostile_kit import CONTAINER, Peer, hostile, streams
 from tests.json_names_kit import check_names

@@ -23,7 +23,7 @@ from instep.errors import (
 from instep.model.streams import Start, StreamInfo
 from instep.testing import SOURCE_PROMISES, check_source
 from instep_tapi import TapiSource, read_options
-from instep_tapi.provider import DiscoveryStyle, Faults, ProviderSettings, StreamSettings
+from instep_tapi_provider import DiscoveryStyle, Faults, ProviderSettings, StreamSettings
 from tests.instep_tapi.log_record_kit import log_record
 from tests.instep_tapi.source_kit import DEADLINE_S, ending, only, receive, same, serving
 

@@ -15,8 +15,8 @@ from aiohttp.test_utils import TestServer
 from instep.errors import UnreachableError
 from instep.model.streams import Mode, Start, StreamInfo
 from instep_tapi.options import read_options
-from instep_tapi.provider import Provider, ProviderSettings, StreamSettings
 from instep_tapi.source import TapiSource
+from instep_tapi_provider import Provider, ProviderSettings, StreamSettings
 from tests.instep_tapi.source_kit import certified, following, network, only, receive, serving
 
 

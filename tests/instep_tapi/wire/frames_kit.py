@@ -12,16 +12,16 @@ from typing import Any, Final, Literal
 from hypothesis import strategies as st
 
 from instep.model.records import RecordChunk
-from instep_tapi.provider.log import LogRecord
-from instep_tapi.provider.records import (
+from instep_tapi.wire.decoder import FrameDecoder
+from instep_tapi.wire.names import CONDITION_DETECTOR, LogRecordType
+from instep_tapi_provider.log import LogRecord
+from instep_tapi_provider.records import (
     IdentityStyle,
     RecordEncoder,
     RecordStyle,
     Statement,
     Wrapper,
 )
-from instep_tapi.wire.decoder import FrameDecoder
-from instep_tapi.wire.names import CONDITION_DETECTOR, LogRecordType
 from tests.fuzz.seeds import WORDS
 
 __all__ = ["WAYS", "Way", "chunks_of_frames", "places", "read_by", "usual_frames"]

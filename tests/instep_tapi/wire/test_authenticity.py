@@ -18,9 +18,9 @@ from instep.ports.plugin import Verifier
 from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.options import read_options
 from instep_tapi.plugin import source as plugin
-from instep_tapi.provider import RecordStyle, Wrapper
 from instep_tapi.wire.authenticity import Hmac, HmacOptions
 from instep_tapi.wire.decoder import FrameDecoder
+from instep_tapi_provider import RecordStyle, Wrapper
 from tests.instep.third_party_kit import install
 from tests.instep_tapi.log_record_kit import log_record, only, read
 from tests.instep_tapi.source_kit import (

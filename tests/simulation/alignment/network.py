@@ -21,13 +21,13 @@ from instep.model import RecordChunk, Start, StreamState, Unreadable
 from instep.ports import Feed, Source
 from instep.runtime.clock import SteadyClock
 from instep_tapi.feeds.keep_alive import SignsOfLife
-from instep_tapi.provider.faults import Faults
-from instep_tapi.provider.log import LogRecord
-from instep_tapi.provider.log import Start as LogStart
-from instep_tapi.provider.log_reader import LogReader
-from instep_tapi.provider.stream import Listener
 from instep_tapi.restconf.baseline_rows import BaselineScope, pages_of
 from instep_tapi.wire.decoder import FrameDecoder
+from instep_tapi_provider.faults import Faults
+from instep_tapi_provider.log import LogRecord
+from instep_tapi_provider.log import Start as LogStart
+from instep_tapi_provider.log_reader import LogReader
+from instep_tapi_provider.stream import Listener
 from tests.simulation.alignment.provider import STREAM, Instance
 from tests.simulation.alignment.tree import TreeProvider
 from tests.simulation.alignment.world import World

@@ -1,6 +1,6 @@
 """The provider: what is true of its network, and the instances that state it in logs of their own.
 
-Streams, logs, records and tokens are those of `instep_tapi.provider`; time is the simulation's.
+Streams, logs, records and tokens are those of `instep_tapi_provider`; time is the simulation's.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from instep import Mode, StreamInfo
 from instep.model.streams import StreamState
-from instep_tapi.provider.faults import Faults
-from instep_tapi.provider.log import Log, LogRecord, LogSettings
-from instep_tapi.provider.records import RecordStyle, Statement
-from instep_tapi.provider.settings import StreamSettings
-from instep_tapi.provider.stream import Stream
 from instep_tapi.wire.containment import contained_members
 from instep_tapi.wire.names import LogRecordType, LogStorageStrategy
 from instep_tapi.wire.names import StreamState as ProviderState
+from instep_tapi_provider.faults import Faults
+from instep_tapi_provider.log import Log, LogRecord, LogSettings
+from instep_tapi_provider.records import RecordStyle, Statement
+from instep_tapi_provider.settings import StreamSettings
+from instep_tapi_provider.stream import Stream
 from tests.simulation.alignment.options import LogOptions
 
 __all__ = ["STREAM", "Instance", "Provider", "SimLog"]

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from instep_tapi.provider.records import Statement
+from instep_tapi_provider.records import Statement
 from tests.simulation.alignment.provider import Provider
 
 __all__ = ["TreeProvider"]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
-from instep_tapi.provider.log import LogRecord
+from instep_tapi_provider.log import LogRecord
 from tests.simulation.alignment.options import SKEWS_S, FaultOptions, LogOptions
 from tests.simulation.alignment.provider import Provider
 from tests.simulation.alignment.tree import TreeProvider

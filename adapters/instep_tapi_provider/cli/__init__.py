@@ -1,0 +1,1 @@
+"""Commands of `instep` that run the simulated provider: `provider` and `demo`."""

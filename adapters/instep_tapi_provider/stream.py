@@ -1,0 +1,175 @@
+"""One stream of a provider: the true state of its entities, and the log that states it."""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from instep_tapi.wire.names import LogRecordStrategy, LogRecordType, StreamState
+from instep_tapi_provider.changes import GONE, differences, skeleton
+from instep_tapi_provider.log import TREE_SEPARATOR, Log, LogRecord, LogSettings
+from instep_tapi_provider.records import RecordEncoder, Statement
+from instep_tapi_provider.settings import StreamSettings
+
+# Stream and stream-type uuids are the same after each start, as in a provider with a database.
+_NAMESPACE = uuid.UUID("6f1f2a52-0e5c-5d0e-9a3d-7c1f9d2b8a11")
+
+
+@dataclass(slots=True)
+class Counters:
+    """What clients did to a stream, since the provider was made."""
+
+    connections: int = 0
+    records_sent: int = 0
+    starts_from_oldest: int = 0
+    resumes_by_token: int = 0
+    restarts_from_oldest: int = 0
+    starts_from_latest: int = 0
+    refused: int = 0
+    dropped: int = 0
+    last_start_from: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Listener:
+    """A connected client, as the stream monitor shows it (TR-548 3.18). `drop` cuts its
+    connection.
+    """
+
+    client_id: str
+    address: str
+    drop: Callable[[], None]
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    last_read: LogRecord | None = None
+    updated_s: float = 0.0
+
+
+class Stream:
+    """One stream: true state, log, phase and clients. No I/O; `wake` notifies the senders."""
+
+    def __init__(
+        self,
+        settings: StreamSettings,
+        log_settings: LogSettings,
+        classes: Iterable[str],
+        now: Callable[[], float],
+    ) -> None:
+        self.settings = settings
+        self.classes = frozenset(classes)
+        self.stream_id = settings.stream_id
+        self.uuid = str(uuid.uuid5(_NAMESPACE, f"stream {settings.stream_id}"))
+        self.type_uuid = str(uuid.uuid5(_NAMESPACE, f"type {settings.stream_id}"))
+        self.encoder = RecordEncoder(settings.style)
+        self.entities: dict[str, Statement] = {}
+        self.counters = Counters()
+        self.listeners: set[Listener] = set()
+        self.records_changes = True  # False: an internal loss goes on, changes do not reach the log
+        self._now = now
+        self._log_settings = log_settings
+        self._state = StreamState.ALIGNING
+        self.log = Log(log_settings, now)
+
+    @property
+    def state(self) -> StreamState:
+        return self._state
+
+    @state.setter
+    def state(self, state: StreamState) -> None:
+        self._state = state
+        self.wake()
+
+    def wake(self) -> None:
+        """Notify the clients' senders that the log or the state has changed."""
+        for listener in self.listeners:
+            listener.wake.set()
+
+    def publish(self, statement: Statement) -> None:
+        """State an entity as it now is (CREATE_UPDATE), in the stream's record strategy."""
+        known = self.entities.get(statement.key)
+        self.entities[statement.key] = statement
+        if not self.records_changes:
+            return
+        if known and self.settings.record_strategy is LogRecordStrategy.CHANGE_ONLY:
+            self._publish_changes(known, statement)
+        else:
+            self._append(LogRecordType.CREATE_UPDATE, statement)
+
+    def _publish_changes(self, known: Statement, statement: Statement) -> None:
+        statement.record = known.record
+        old, new = msgspec.json.decode(known.body), msgspec.json.decode(statement.body)
+        for path, value in list(differences(old, new)):
+            kind = LogRecordType.TOMBSTONE if value is GONE else LogRecordType.CREATE_UPDATE
+            content = {} if value is GONE else skeleton(new.get("uuid"), path, value)
+            part = statement.with_body(msgspec.json.encode(content), statement.event_s)
+            part.key = TREE_SEPARATOR.join((statement.key, *path))
+            statement.record = self._append(kind, part, parent=statement.key)
+
+    def end(self, key: str, *, event_s: float | None = None, delete: bool = True) -> None:
+        """State that an entity has ended: DELETE and TOMBSTONE, or a TOMBSTONE alone (3.8.1.1,
+        4.4).
+        """
+        statement = self.entities.pop(key, None)
+        if statement is None or not self.records_changes:
+            return
+        if delete:
+            self._append(LogRecordType.DELETE, statement.with_body(b"", event_s))
+        self._append(LogRecordType.TOMBSTONE, statement)
+
+    def publish_last(self, statement: Statement) -> None:
+        """State an entity a last time and end it: an alarm's CLEAR and its TOMBSTONE (4.4, 4.7)."""
+        self.entities.pop(statement.key, None)
+        if self.records_changes:
+            self._append(LogRecordType.CREATE_UPDATE, statement)
+            self._append(LogRecordType.TOMBSTONE, statement)
+
+    def republish_all(self) -> None:
+        """State every entity whole, changed or not (WHOLE_ENTITY_PERIODIC, 3.8.2.3)."""
+        for statement in list(self.entities.values()):
+            self._append(LogRecordType.CREATE_UPDATE, statement)
+
+    def _append(self, kind: LogRecordType, statement: Statement, parent: str = "") -> LogRecord:
+        record = self.log.append(
+            statement.key, kind, lambda record: self.encoder.record(record, statement), parent
+        )
+        statement.record = record
+        if self.listeners:
+            self.wake()
+        return record
+
+    def keys_by_last_change(self) -> list[str]:
+        """Keys of what now exists, that which is longest unchanged first."""
+        stated = [(s.record.ordinal, key) for key, s in self.entities.items() if s.record]
+        return [key for _, key in sorted(stated)]
+
+    def forget_log(self) -> None:
+        """Lose the log and fill a new one from current state (ST-1.3, case 2): no token is known
+        any more.
+        """
+        self.log = Log(self._log_settings, self._now)
+        self.records_changes = True
+        self.republish_all()
+
+    def audit(self) -> int:
+        """Repair the log after an internal loss (ST-1.2 step 3). Returns how many records that
+        took.
+        """
+        self.records_changes = True
+        before = self.log.next_ordinal
+        for latest in self.log.statements():
+            if latest.key not in self.entities and latest.kind is not LogRecordType.TOMBSTONE:
+                self._append(LogRecordType.TOMBSTONE, Statement(latest.key, "", b""))
+        for statement in self.entities.values():
+            logged = self.log.latest(statement.key)
+            if (
+                logged is None
+                or logged.kind is not LogRecordType.CREATE_UPDATE
+                or not logged.data.endswith(b"%b}}" % statement.body)
+            ):
+                statement.event_s = None
+                self._append(LogRecordType.CREATE_UPDATE, statement)
+            else:
+                # It may have been stated anew, with nothing changed, while changes were lost.
+                statement.record = logged
+        return self.log.next_ordinal - before
