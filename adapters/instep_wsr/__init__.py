@@ -5,7 +5,6 @@ from __future__ import annotations
 from instep_wsr.deviations import DEVIATIONS
 from instep_wsr.listener import WsrListener
 from instep_wsr.options import Acknowledge, Options, read_options
-from instep_wsr.source import WsrSource
 from instep_wsr.wire.names import ReplyPattern, RmFaultCode
 
 __all__ = [
@@ -15,6 +14,5 @@ __all__ = [
     "ReplyPattern",
     "RmFaultCode",
     "WsrListener",
-    "WsrSource",
     "read_options",
 ]

@@ -5,6 +5,5 @@ from __future__ import annotations
 from instep_wsrm.deviations import DEVIATIONS
 from instep_wsrm.listener import WsrmListener
 from instep_wsrm.options import Assurance, Options, read_options
-from instep_wsrm.source import RmSource
 
-__all__ = ["DEVIATIONS", "Assurance", "Options", "RmSource", "WsrmListener", "read_options"]
+__all__ = ["DEVIATIONS", "Assurance", "Options", "WsrmListener", "read_options"]

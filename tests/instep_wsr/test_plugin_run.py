@@ -12,7 +12,7 @@ import pytest
 
 from instep.errors import SourceError
 from instep_http import ClientSettings, GuardedClient
-from instep_wsr import WsrSource
+from instep_wsr.testing import WsrSource
 from tests.instep_soap.process_kit import Site
 
 

@@ -23,7 +23,8 @@ from instep.runtime.retry import Environment
 from instep.runtime.settings import ConsumerSettings
 from instep_http import ClientSettings, GuardedClient
 from instep_sql import SqlStore
-from instep_wsr import WsrListener, WsrSource, read_options
+from instep_wsr import WsrListener, read_options
+from instep_wsr.testing import WsrSource
 
 S11 = "http://schemas.xmlsoap.org/soap/envelope/"
 S12 = "http://www.w3.org/2003/05/soap-envelope"

@@ -20,7 +20,8 @@ from instep.runtime.receiver import Receiver
 from instep.runtime.settings import ConsumerSettings
 from instep_http import ClientSettings, GuardedClient
 from instep_sql import SqlStore
-from instep_wsrm import RmSource, WsrmListener, read_options
+from instep_wsrm import WsrmListener, read_options
+from instep_wsrm.testing import WsrmSource
 
 S11 = "http://schemas.xmlsoap.org/soap/envelope/"
 S12 = "http://www.w3.org/2003/05/soap-envelope"
@@ -152,8 +153,8 @@ class Site:
     def url(self) -> str:
         return self.listener.address
 
-    def source(self, **changes: Any) -> RmSource:
-        return RmSource(self.url, self.client, **changes)
+    def source(self, **changes: Any) -> WsrmSource:
+        return WsrmSource(self.url, self.client, **changes)
 
     async def post(self, raw: bytes, content_type: str = "application/soap+xml") -> Answer:
         async with (

@@ -12,13 +12,13 @@ import pytest
 
 from instep.errors import SourceError
 from instep_http import ClientSettings, GuardedClient
-from instep_wsrm import RmSource
+from instep_wsrm.testing import WsrmSource
 from tests.instep_soap.process_kit import Site
 
 ORDER = "urn:shop/order"
 
 
-async def listening(source: RmSource) -> None:
+async def listening(source: WsrmSource) -> None:
     """Create the sequence, or ask for its acknowledgement, until the destination answers."""
     async with asyncio.timeout(60):
         while True:
@@ -28,7 +28,7 @@ async def listening(source: RmSource) -> None:
             await asyncio.sleep(0.05)
 
 
-async def send(source: RmSource, *numbers: int) -> None:
+async def send(source: WsrmSource, *numbers: int) -> None:
     for number in numbers:
         body = f"<order xmlns='urn:shop'>{number}</order>".encode()
         await source.send(body, ORDER, number=number)
@@ -39,7 +39,7 @@ async def test_a_cancelled_number_is_never_accepted_also_after_sigkill(tmp_path:
     site = Site("wsrm", tmp_path)
     settings = ClientSettings(connect_timeout_s=5.0, total_timeout_s=30.0)
     async with GuardedClient(settings, ssl.create_default_context()) as client:
-        source = RmSource(site.url, client)
+        source = WsrmSource(site.url, client)
         with site.run() as process:
             await listening(source)
             await send(source, 1, 2, 6)

@@ -32,12 +32,12 @@ from instep_wsrm.wire import encoder
 from instep_wsrm.wire.messages import Pairs
 from instep_wsrm.wire.names import RM11, RmVersion
 
-__all__ = ["RmSource"]
+__all__ = ["WsrmSource"]
 
 _MOST_KEPT: Final = 100_000
 
 
-class RmSource:
+class WsrmSource:
     """Sends one sequence to a destination.
 
     A message is kept until it is acknowledged, cancelled or filled; `resend` sends the same bytes
@@ -86,7 +86,7 @@ class RmSource:
         self._kept: dict[int, tuple[bytes, str]] = {}
 
     def __repr__(self) -> str:
-        return f"<RmSource {self.identifier}, {self.acknowledged!r} acknowledged>"
+        return f"<WsrmSource {self.identifier}, {self.acknowledged!r} acknowledged>"
 
     @property
     def unacknowledged(self) -> list[int]:

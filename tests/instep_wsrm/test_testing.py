@@ -6,7 +6,7 @@ import pytest
 
 from instep.errors import SourceError
 from instep_soap import SOAP11, SOAP12, WSA_2004, WSA_2005, SoapFaultError, SoapVersion, WsaVersion
-from instep_wsrm import RmSource
+from instep_wsrm.testing import WsrmSource
 from instep_wsrm.wire.names import RM10, RM11, RmVersion
 from tests.instep_wsrm.rm_kit import running, until
 
@@ -73,7 +73,7 @@ async def test_what_a_terminated_sequence_has_cancelled_is_reclaimed() -> None:
 
 async def test_a_destination_that_is_away_is_an_error_that_may_be_tried_again() -> None:
     async with running() as site:
-        source = RmSource("http://127.0.0.1:9/rm", site.client)
+        source = WsrmSource("http://127.0.0.1:9/rm", site.client)
         with pytest.raises(SourceError) as caught:
             await source.create()
         assert caught.value.retriable
