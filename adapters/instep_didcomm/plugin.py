@@ -2,36 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from instep.config.shown import shown_table
-from instep.model.records import RecordChunk, Unreadable
-from instep.model.streams import StreamInfo
+from instep.config.listener_plugin import ListenerPlugin
 from instep_didcomm.deviations import DEVIATIONS
 from instep_didcomm.listener import DidcommListener
 from instep_didcomm.options import Options, read_options
 
 __all__ = ["source"]
 
-
-class _Plugin:
-    deviations = DEVIATIONS
-    options = Options
-
-    def check(self, options: Mapping[str, Any], where: str) -> None:
-        self.build(options, where)
-
-    def build(self, options: Mapping[str, Any], where: str) -> DidcommListener:
-        return DidcommListener(read_options(options, where), where)
-
-    def shown(self, table: Mapping[str, Any]) -> dict[str, Any]:
-        return shown_table(Options, table)
-
-    def decode(self, raw: bytes, stream: StreamInfo) -> RecordChunk:
-        reason = "a message is replayed as it was received, not read again"
-        return RecordChunk([], [Unreadable(stream.id, raw, reason)])
-
-
-source = _Plugin()
+source = ListenerPlugin(Options, read_options, DidcommListener, DEVIATIONS)
 """Receives DIDComm messages by HTTP POST and WebSocket."""

@@ -39,9 +39,12 @@ from instep_soap.names import (
     namespace_of,
 )
 from instep_soap.options import SoapOptions, read_soap_options
+from instep_soap.receiver import AWAY, SoapReceiver, read_reply
+from instep_soap.sequence_cache import OpenedSequence, SequenceCache
 from instep_soap.xml import XmlError, XmlLimits, first_children, read_qname, read_xml
 
 __all__ = [
+    "AWAY",
     "SOAP11",
     "SOAP12",
     "WSA_2004",
@@ -53,12 +56,15 @@ __all__ = [
     "FaultCode",
     "HeaderReading",
     "HeaderTemplates",
+    "OpenedSequence",
+    "SequenceCache",
     "SoapAnswer",
     "SoapEndpoint",
     "SoapFaultError",
     "SoapHandler",
     "SoapListener",
     "SoapOptions",
+    "SoapReceiver",
     "SoapRequest",
     "SoapVersion",
     "UsualMessages",
@@ -79,6 +85,7 @@ __all__ = [
     "read_envelope",
     "read_qname",
     "read_reference",
+    "read_reply",
     "read_soap_options",
     "read_xml",
     "send_envelope",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import ssl
 from collections.abc import Iterable
 from typing import Final
 
 from yarl import URL
 
-from instep.errors import SourceError
+from instep.errors import InstepError, SourceError
 from instep_http import ClientSettings, GuardedClient
 from instep_soap.addressing import EndpointReference
 from instep_soap.client import post_envelope
@@ -18,6 +20,9 @@ __all__ = ["AllowedEndpoints"]
 
 _MAX_ANSWER_BYTES: Final = 256 * 1024
 _MOST_CONNECTIONS: Final = 128
+_MOST_UNDER_WAY: Final = 1_000
+
+_log = logging.getLogger("instep.soap")
 
 
 class AllowedEndpoints:
@@ -42,9 +47,14 @@ class AllowedEndpoints:
             ),
             tls,
         )
+        self._sending: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """Close the connections. Safe to call again."""
+        """Cancel what was begun, and close the connections. Safe to call again."""
+        for task in self._sending:
+            task.cancel()
+        if self._sending:
+            await asyncio.wait(self._sending)
         await self._client.close()
 
     def allows(self, endpoint: EndpointReference) -> bool:
@@ -66,3 +76,24 @@ class AllowedEndpoints:
         if not self.allows(endpoint):
             raise SourceError("no operator allows to send there", where=endpoint.address[:200])
         await post_envelope(self._client, endpoint.address, envelope, version, action)
+
+    def begin(
+        self, endpoint: EndpointReference, envelope: bytes, version: SoapVersion, action: str
+    ) -> None:
+        """Post an envelope, without waiting for it. One that cannot be sent, or comes when too many
+        are under way, is lost: its peer sends its message again, or asks.
+        """
+        if len(self._sending) >= _MOST_UNDER_WAY:
+            _log.debug("too many envelopes are under way to their peers")
+            return
+        task = asyncio.ensure_future(self._try(endpoint, envelope, version, action))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _try(
+        self, endpoint: EndpointReference, envelope: bytes, version: SoapVersion, action: str
+    ) -> None:
+        try:
+            await self.send(endpoint, envelope, version, action)
+        except InstepError as error:
+            _log.info("an envelope could not be sent to its peer: %s", error)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, TypeVar
 
+from instep.errors import SourceError
 from instep.ports.listener import Intake
 from instep.runtime.retry import Environment
 from instep.sequencing.effects import SequenceEffect
 from instep.sequencing.settings import SequencerSettings
-from instep_soap.endpoint import SoapEndpoint, SoapHandler, UsualMessages
+from instep_soap.allowed_endpoints import AllowedEndpoints
+from instep_soap.endpoint import SoapEndpoint
 from instep_soap.options import SoapOptions
+from instep_soap.receiver import SoapReceiver
 
 __all__ = ["SoapListener"]
 
@@ -28,6 +31,12 @@ class SoapListener(ABC, Generic[OptionsT]):
     """
 
     kind: ClassVar[str]
+    addressed: ClassVar[bool] = True
+    """Whether faults have the headers of WS-Addressing."""
+    reported: ClassVar[tuple[type[SequenceEffect], ...]]
+    """The effects that a peer is told of by an envelope of our own, where it stated an address. Any
+    other peer learns them from the answer to its next envelope.
+    """
     opens_implicitly = False
 
     def __init__(
@@ -44,6 +53,7 @@ class SoapListener(ABC, Generic[OptionsT]):
         self._server_tls = options.server_tls(where or self.kind)
         self._client_tls = options.client_tls(where or self.kind)
         self._endpoint: SoapEndpoint | None = None
+        self._receiver: SoapReceiver[Any] | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.address or self._options.listen}>"
@@ -62,27 +72,39 @@ class SoapListener(ABC, Generic[OptionsT]):
         """See `Listener`."""
 
     @abstractmethod
-    async def serve(self, intake: Intake) -> None:
-        """See `Listener`."""
+    def new_receiver(self, intake: Intake, endpoints: AllowedEndpoints) -> SoapReceiver[Any]:
+        """The receiver of one `serve`; `endpoints` sends to addresses that peers state."""
 
-    @abstractmethod
+    async def serve(self, intake: Intake) -> None:
+        options = self._options
+        endpoints = options.allowed_endpoints(self._client_tls)
+        receiver = self.new_receiver(intake, endpoints)
+        endpoint = options.endpoint(
+            receiver.answer,
+            self._server_tls,
+            addressed=self.addressed,
+            usual=receiver,
+            fast_path=self._fast_path,
+        )
+        self._endpoint, self._receiver = endpoint, receiver
+        intake.show_refusals(endpoint.server_refused)
+        try:
+            await endpoint.start()
+            await receiver.run()
+        finally:
+            self._receiver = None
+            await endpoint.stop()
+            await endpoints.close()
+
     async def carry_out(self, scope: str, effect: SequenceEffect) -> None:
-        """See `Listener`."""
+        """See `Listener`; `reported` names what it does."""
+        if not isinstance(effect, self.reported):
+            return
+        if self._receiver is None:
+            raise SourceError("it does not listen", where=self._options.listen)
+        await self._receiver.report(scope, effect)
 
     async def close(self) -> None:
         """Stop listening. Safe to call again."""
         if self._endpoint is not None:
             await self._endpoint.stop()
-
-    def _new_endpoint(
-        self, handler: SoapHandler, usual: UsualMessages[Any], *, addressed: bool = True
-    ) -> SoapEndpoint:
-        """The endpoint of one `serve`, which starts and stops it."""
-        self._endpoint = self._options.endpoint(
-            handler,
-            self._server_tls,
-            addressed=addressed,
-            usual=usual,
-            fast_path=self._fast_path,
-        )
-        return self._endpoint

@@ -71,7 +71,6 @@ def read_soap_options(
     where: str,
     *,
     sequence: SequencerSettings,
-    listen_hint: str,
 ) -> OptionsT:
     """Check and read the table of a source; what its table `sequence` does not state is as in
     `sequence`. Raises `ConfigurationError`.
@@ -80,7 +79,7 @@ def read_soap_options(
     if isinstance(table.get("sequence"), Mapping):
         given = {**msgspec.to_builtins(sequence), **table["sequence"]}
         table["sequence"] = read_table(SequencerSettings, given, f"{where}.sequence")
-    table = read_listen_table(table, where, example=listen_hint)
+    table = read_listen_table(table, where, example="http://127.0.0.1:9555/rm")
     read = read_table(kind, table, where)
     _check(read, where)
     return read

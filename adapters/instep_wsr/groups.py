@@ -23,8 +23,7 @@ from instep.sequencing.settings import (
     TimeoutBehavior,
 )
 from instep.sequencing.transitions import Refusal
-from instep_soap import SOAP11, SoapVersion
-from instep_soap.names import ANY_SOAP
+from instep_soap import SOAP11, OpenedSequence, SoapVersion
 from instep_wsr.options import DEFAULT_SEQUENCE, Acknowledge, Options
 from instep_wsr.wire.faults import RmFaultError, code_of_fault
 from instep_wsr.wire.messages import GroupReply, Pairs, Request
@@ -48,7 +47,7 @@ _MOST_RANGES: Final = 256
 _MAX_PEER_CHARS: Final = 255
 
 
-class GroupAttributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class GroupAttributes(OpenedSequence, frozen=True, kw_only=True, omit_defaults=True):
     """What the first message of a group stated; stored with its sequence (S9)."""
 
     sequenced: bool = True
@@ -59,18 +58,6 @@ class GroupAttributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     reply_to: str = ""
     """Where faults are sent by themselves; empty: they wait for the next request or poll."""
     soap: str = SOAP11.namespace
-    certificate: str = ""
-    """The name in the certificate of who opened it, and alone may use it; empty: none was asked
-    for, and whoever knows the groupId may.
-    """
-
-    @property
-    def soap_version(self) -> SoapVersion:
-        return ANY_SOAP[self.soap]
-
-    def admits(self, identity: str) -> bool:
-        """Whether a sender with this name in its certificate may use the group."""
-        return self.certificate in ("", identity)
 
 
 def attributes_of(request: Request, soap: SoapVersion, identity: str = "") -> GroupAttributes:

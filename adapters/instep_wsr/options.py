@@ -62,21 +62,21 @@ DEFAULT_SEQUENCE: Final = SequencerSettings(
 
 def read_options(options: Mapping[str, Any], where: str) -> Options:
     """Check and read the table of a source, without connecting. Raises `ConfigurationError`."""
-    read = read_soap_options(
-        Options, options, where, sequence=DEFAULT_SEQUENCE, listen_hint="http://127.0.0.1:9555/rm"
-    )
-    stated, default = read.sequence or DEFAULT_SEQUENCE, DEFAULT_SEQUENCE
-    for name in _FIXED:
-        if getattr(stated, name) != getattr(default, name):
-            raise ConfigurationError(
-                "WS-Reliability, or the message, fixes it", where=f"{where}.sequence.{name}"
-            )
-    if not stated.idle_timeout_s:
-        raise ConfigurationError(
-            "a group that never ends is remembered for ever",
-            where=f"{where}.sequence.idle_timeout_s",
-        )
+    read = read_soap_options(Options, options, where, sequence=DEFAULT_SEQUENCE)
+    _check_sequence(read.sequence or DEFAULT_SEQUENCE, f"{where}.sequence")
     return read
+
+
+def _check_sequence(settings: SequencerSettings, where: str) -> None:
+    for name in _FIXED:
+        if getattr(settings, name) != getattr(DEFAULT_SEQUENCE, name):
+            raise ConfigurationError(
+                "WS-Reliability, or the message, fixes it", where=f"{where}.{name}"
+            )
+    if not settings.idle_timeout_s:
+        raise ConfigurationError(
+            "a group that never ends is remembered for ever", where=f"{where}.idle_timeout_s"
+        )
 
 
 _FIXED: Final = (

@@ -9,50 +9,52 @@ from typing import Final
 import msgspec
 from lxml.etree import _Element
 
-from instep.errors import InstepError, StoreUnavailableError
+from instep.errors import InstepError
 from instep.model.messages import Message
 from instep.ports.listener import EnvelopeReceipt, Intake, IntakeEvent, Receipt, ReceiptOutcome
 from instep.sequencing.claims import Claims
+from instep.sequencing.effects import ReportFault, SequenceEffect
 from instep.sequencing.events import Last
 from instep.sequencing.transitions import REFUSALS, Refusal, SequenceRefusedError
 from instep_soap import (
+    AWAY,
     Addressing,
+    AllowedEndpoints,
     Envelope,
     FaultCode,
     HeaderReading,
-    HeaderTemplates,
     SoapAnswer,
     SoapFaultError,
+    SoapReceiver,
     SoapRequest,
     SoapVersion,
-    XmlError,
-    XmlLimits,
     check_understood,
     fault_of,
     local_name,
     namespace_of,
     read_datetime_us,
-    read_xml,
+    read_reply,
 )
-from instep_wsr.callbacks import Callbacks
 from instep_wsr.groups import (
     GroupAttributes,
     attributes_of,
     check_combination,
     check_same_group,
     deadline_us,
+    reply_of_fault,
     reply_to_message,
     reply_to_poll,
 )
 from instep_wsr.known_groups import KnownGroups
 from instep_wsr.options import Options
+from instep_wsr.responder import Responder
 from instep_wsr.wire import encoder
 from instep_wsr.wire.decoder import read_headers
 from instep_wsr.wire.faults import RmFaultError, code_of_refusal, not_available, soap_fault
 from instep_wsr.wire.messages import GroupReply, PollRequest, Request
 from instep_wsr.wire.names import HEADERS, WSR, ReplyPattern, RmFaultCode
 
-__all__ = ["ReceivingRmp"]
+__all__ = ["WsrReceiver"]
 
 _VARYING: Final = {
     ' groupId="': "mid:probe@example.org",
@@ -61,12 +63,11 @@ _VARYING: Final = {
 }
 _USUAL_DIGITS: Final = 18
 _US: Final = 1_000_000
-_AWAY: Final = "the store is unavailable: send it again later"
 
 _log = logging.getLogger("instep.wsr")
 
 
-class ReceivingRmp:
+class WsrReceiver(SoapReceiver[Request]):
     """Answers the envelopes of senders.
 
     Promised: a message is acknowledged only once it is durable (S3), and, with
@@ -77,56 +78,56 @@ class ReceivingRmp:
 
     Args:
         intake: Decides, and makes durable.
-        groups: Knows what the first messages of groups stated.
         options: What the receiver promises.
-        callbacks: Sends to addresses that senders state.
+        endpoints: Sends to addresses that senders state.
         now: The time in seconds since 1970 UTC.
     """
+
+    varying = _VARYING
+    not_available = staticmethod(not_available)
 
     def __init__(
         self,
         intake: Intake,
-        groups: KnownGroups,
         options: Options,
-        callbacks: Callbacks,
+        endpoints: AllowedEndpoints,
         *,
         now: Callable[[], float],
     ) -> None:
         self._intake = intake
-        self._groups = groups
+        self._groups = KnownGroups(intake, options)
         self._options = options
-        self._callbacks = callbacks
+        self._responder = Responder(endpoints)
         self._now = now
 
-    async def answer(self, request: SoapRequest) -> bytes | None:
-        """The envelope of the response; None: there is none. Raises `SoapFaultError`."""
-        envelope = request.envelope
-        check_understood(envelope, _understood)
-        if (fault := fault_of(envelope)) is not None:
-            _log.info("a sender reports %s: %s", fault.subcode or fault.fault_code, fault.message)
-            return None
+    @staticmethod
+    def understands(name: str) -> bool:
+        return namespace_of(name) == WSR and local_name(name) in HEADERS
+
+    async def respond(self, request: SoapRequest) -> bytes | None:
         try:
             replies, content = await self._replies(request)
-        except SoapFaultError:
-            raise
-        except InstepError as error:
-            replies, content = [_reply_of_error(error)], None
-        return _response(envelope.version, replies, content)
+        except RmFaultError as error:
+            replies, content = [_reply_of_fault(error)], None
+        return _response(request.envelope.version, replies, content)
+
+    async def report(self, scope: str, effect: SequenceEffect) -> None:
+        """Report what will not be delivered to the ReplyTo of the group (S6)."""
+        assert isinstance(effect, ReportFault)
+        group = await self._groups.attributes(scope)
+        if group is None or not group.reply_to:
+            return
+        reply = reply_of_fault(scope, group, effect.faulted, effect.reason)
+        await self._responder.send(group.reply_to, group.soap_version, [reply])
 
     # -- usual messages: an `instep_soap.UsualMessages` --------------------------------------------
-
-    def templates(
-        self, read: Callable[[bytes], HeaderReading[Request] | None], limits: XmlLimits
-    ) -> HeaderTemplates[Request]:
-        """See `UsualMessages`."""
-        return HeaderTemplates(_VARYING, self._vary, read, limits)
 
     def read_usual(self, envelope: Envelope, addressing: Addressing) -> Request | None:  # noqa: ARG002
         """What the headers of a message alone in its envelope say, whose reply goes into the
         response.
         """
         try:
-            check_understood(envelope, _understood)
+            check_understood(envelope, self.understands)
             headers = read_headers(envelope)
             asked = headers.request
             if (
@@ -144,10 +145,9 @@ class ReceivingRmp:
             return None
         return asked
 
-    def _vary(
+    def vary(
         self, reading: HeaderReading[Request], texts: Sequence[str]
     ) -> HeaderReading[Request] | None:
-        """See `HeaderTemplates`."""
         group_id, number, expiry = texts
         expires_at_us = read_datetime_us(expiry)
         if expires_at_us is None or not number.isdigit() or len(number) > _USUAL_DIGITS:
@@ -197,12 +197,14 @@ class ReceivingRmp:
                 self._groups.forget(request.group_id)
                 return None
             outcome = _refused(request, outcome.refusal)
+        if isinstance(outcome, RmFaultError):
+            return _reply_of_fault(outcome)
         if isinstance(outcome, InstepError):
-            return _reply_of_error(outcome)
+            raise self.not_kept(outcome) from outcome
         try:
             return _reply_to(request, attributes, outcome.receipts[0], outcome.claims)
         except RmFaultError as error:
-            return _reply_of_error(error)
+            return _reply_of_fault(error)
 
     async def _replies(self, received: SoapRequest) -> tuple[list[GroupReply], _Element | None]:
         """Handle an envelope; returns the replies that go into its response, and its body."""
@@ -236,13 +238,7 @@ class ReceivingRmp:
             return None
         timeout_s = self._options.reply_timeout_s
         reply = await self._intake.reply(request.group_id, number, timeout_s)
-        if reply is None:
-            return None
-        try:
-            return read_xml(reply, XmlLimits())
-        except XmlError as error:
-            _log.error("the reply to message %d is no XML: %s", number, error.message)
-            raise SoapFaultError(FaultCode.RECEIVER, "the reply cannot be sent") from None
+        return None if reply is None else read_reply(reply, number)
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -251,7 +247,7 @@ class ReceivingRmp:
         envelope = received.envelope
         if len(envelope.body) > 1:
             raise SoapFaultError(FaultCode.SENDER, "the Body has more than one element")
-        if request.reply_to and not self._callbacks.allows(request.reply_to):
+        if request.reply_to and not self._responder.allows(request.reply_to):
             raise _fault(
                 request,
                 RmFaultCode.FEATURE_NOT_SUPPORTED,
@@ -270,7 +266,7 @@ class ReceivingRmp:
                 return [reply]
             case ReplyPattern.CALLBACK:
                 if reply:
-                    self._callbacks.begin(request.reply_to, envelope.version, [reply])
+                    self._responder.begin(request.reply_to, envelope.version, [reply])
                 return []
             case ReplyPattern.POLL:
                 return []
@@ -377,7 +373,7 @@ class ReceivingRmp:
         """Look up what became of messages; returns the replies for the response: none for a group
         of another sender. Raises `RmFaultError`.
         """
-        if poll.reply_to and not self._callbacks.allows(poll.reply_to):
+        if poll.reply_to and not self._responder.allows(poll.reply_to):
             raise RmFaultError(
                 RmFaultCode.FEATURE_NOT_SUPPORTED, "ReplyTo: nothing is sent to this address"
             )
@@ -392,7 +388,7 @@ class ReceivingRmp:
         if not poll.reply_to:
             return replies
         if any(replies):
-            self._callbacks.begin(
+            self._responder.begin(
                 poll.reply_to, received.envelope.version, list(filter(None, replies))
             )
         return []
@@ -442,12 +438,8 @@ def _reply_to(
     return reply
 
 
-def _reply_of_error(error: InstepError) -> GroupReply:
-    """The reply that states an error. Raises `SoapFaultError` where none can."""
-    if not isinstance(error, RmFaultError):
-        _log.debug("an envelope cannot be taken now: %s", error)
-        away = isinstance(error, StoreUnavailableError)
-        raise not_available(_AWAY if away else "it cannot be kept now") from error
+def _reply_of_fault(error: RmFaultError) -> GroupReply:
+    """The reply that states a fault. Raises `SoapFaultError` where none can."""
     reply = error.reply()
     if reply is None:
         raise soap_fault(error) from None
@@ -475,10 +467,5 @@ def _refused(
 ) -> RmFaultError:
     code, reason = code_of_refusal(refusal), f"the group refuses it: {refusal!s}"
     if refusal is Refusal.UNAVAILABLE:
-        reason = _AWAY
+        reason = AWAY
     return RmFaultError(code, reason, request.group_id, request.number, also)
-
-
-def _understood(name: str) -> bool:
-    """Whether a header block is understood here."""
-    return namespace_of(name) == WSR and local_name(name) in HEADERS

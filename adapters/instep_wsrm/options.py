@@ -13,7 +13,7 @@ from instep.sequencing.gaps import GapPolicy, LastResort
 from instep.sequencing.settings import IncompleteBehavior, SequencerSettings, TimeoutBehavior
 from instep_soap import SoapOptions, read_soap_options
 
-__all__ = ["Assurance", "Options", "read_options", "sequence_settings"]
+__all__ = ["DEFAULT_SEQUENCE", "Assurance", "Options", "read_options", "sequence_settings"]
 
 _DAY_S: Final = 86_400.0
 
@@ -57,7 +57,7 @@ class Options(SoapOptions, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
 
-_SEQUENCE: Final = SequencerSettings(
+DEFAULT_SEQUENCE: Final = SequencerSettings(
     gap_deadline_s=30.0,
     gap_repeat_s=30.0,
     gap_attempts=120,
@@ -69,16 +69,16 @@ _SEQUENCE: Final = SequencerSettings(
 
 def read_options(options: Mapping[str, Any], where: str) -> Options:
     """Check and read the table of a source, without connecting. Raises `ConfigurationError`."""
-    read = read_soap_options(
-        Options, options, where, sequence=_SEQUENCE, listen_hint="http://127.0.0.1:9555/rm"
-    )
+    read = read_soap_options(Options, options, where, sequence=DEFAULT_SEQUENCE)
     _check_sequence(sequence_settings(read), f"{where}.sequence")
     return read
 
 
 def sequence_settings(options: Options) -> SequencerSettings:
     """The settings of a sequence, with what the delivery assurance fixes."""
-    settings = msgspec.structs.replace(options.sequence or _SEQUENCE, ordered=options.in_order)
+    settings = msgspec.structs.replace(
+        options.sequence or DEFAULT_SEQUENCE, ordered=options.in_order
+    )
     if options.delivery_assurance is Assurance.AT_MOST_ONCE:
         settings = msgspec.structs.replace(settings, gap_last_resort=LastResort.SKIP)
     return settings

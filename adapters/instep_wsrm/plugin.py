@@ -2,36 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from instep.config.shown import shown_table
-from instep.model.records import RecordChunk, Unreadable
-from instep.model.streams import StreamInfo
+from instep.config.listener_plugin import ListenerPlugin
 from instep_wsrm.deviations import DEVIATIONS
 from instep_wsrm.listener import WsrmListener
 from instep_wsrm.options import Options, read_options
 
 __all__ = ["source"]
 
-
-class _Plugin:
-    deviations = DEVIATIONS
-    options = Options
-
-    def check(self, options: Mapping[str, Any], where: str) -> None:
-        self.build(options, where)
-
-    def build(self, options: Mapping[str, Any], where: str) -> WsrmListener:
-        return WsrmListener(read_options(options, where), where)
-
-    def shown(self, table: Mapping[str, Any]) -> dict[str, Any]:
-        return shown_table(Options, table)
-
-    def decode(self, raw: bytes, stream: StreamInfo) -> RecordChunk:
-        reason = "a message is replayed as it was received, not read again"
-        return RecordChunk([], [Unreadable(stream.id, raw, reason)])
-
-
-source = _Plugin()
+source = ListenerPlugin(Options, read_options, WsrmListener, DEVIATIONS)
 """Receives sequences of WS-ReliableMessaging over SOAP and HTTP."""

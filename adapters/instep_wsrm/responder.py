@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-
-from instep.errors import InstepError
-from instep_soap import (
-    WSA_2005,
-    AllowedEndpoints,
-    EndpointReference,
-    FaultCode,
-    SoapFaultError,
-)
+from instep_soap import WSA_2005, AllowedEndpoints, FaultCode, SoapFaultError
 from instep_wsrm.answers import Exchange
 
 __all__ = ["Responder"]
-
-_log = logging.getLogger("instep.wsrm")
 
 
 class Responder:
@@ -25,7 +13,6 @@ class Responder:
 
     def __init__(self, endpoints: AllowedEndpoints) -> None:
         self._endpoints = endpoints
-        self._sending: set[asyncio.Task[None]] = set()
 
     def check(self, exchange: Exchange) -> None:
         """Refuse a request whose response would go where no operator allows, before anything is
@@ -46,22 +33,5 @@ class Responder:
         if reply_to is None:
             return envelope
         if not reply_to.none:
-            task = asyncio.ensure_future(self._send(reply_to, exchange, envelope, action))
-            self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
+            self._endpoints.begin(reply_to, envelope, exchange.soap, action)
         return None
-
-    async def close(self) -> None:
-        """Cancel the responses that are still on their way."""
-        for task in self._sending:
-            task.cancel()
-        if self._sending:
-            await asyncio.wait(self._sending)
-
-    async def _send(
-        self, endpoint: EndpointReference, exchange: Exchange, envelope: bytes, action: str
-    ) -> None:
-        try:
-            await self._endpoints.send(endpoint, envelope, exchange.soap, action)
-        except InstepError as error:
-            _log.info("a response could not be sent: %s", error)

@@ -11,30 +11,24 @@ from collections import OrderedDict
 from hashlib import blake2b
 from typing import Final
 
-import msgspec
-
 from instep.ports.listener import Intake
-from instep_soap import SOAP12, WSA_2005, EndpointReference, SoapVersion
-from instep_soap.names import ANY_SOAP, ANY_WSA
+from instep_soap import WSA_2005, EndpointReference, OpenedSequence, SequenceCache
+from instep_soap.names import ANY_WSA
+from instep_soap.sequence_cache import MOST_CACHED
 from instep_wsrm.wire.names import ANY_RM, RM11, RmVersion
 
 __all__ = ["KnownSequences", "SequenceAttributes", "new_identifier", "peer_of"]
 
 _PEER_BYTES: Final = 6
-_MOST_CACHED: Final = 10_000
 
 
-class SequenceAttributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SequenceAttributes(OpenedSequence, frozen=True, kw_only=True, omit_defaults=True):
     """What a CreateSequence stated; stored with the sequence (S9)."""
 
     peer: str
     """Who opened it: the name in its certificate, else the origin of its AcksTo, or the IP address
     of its request."""
-    certificate: str = ""
-    """The name in the certificate of who opened it, and alone may use it; empty: none was asked
-    for, and whoever knows the identifier may."""
     rm: str = RM11.namespace
-    soap: str = SOAP12.namespace
     wsa: str = WSA_2005.namespace
     acks_to: str = ""
     """An address; empty: the response of each request."""
@@ -47,44 +41,17 @@ class SequenceAttributes(msgspec.Struct, frozen=True, kw_only=True, omit_default
     def version(self) -> RmVersion:
         return ANY_RM[self.rm]
 
-    @property
-    def soap_version(self) -> SoapVersion:
-        return ANY_SOAP[self.soap]
-
-    def admits(self, identity: str) -> bool:
-        """Whether a sender with this name in its certificate may use the sequence."""
-        return self.certificate in ("", identity)
-
     def acks_endpoint(self) -> EndpointReference:
         """Where acknowledgements are sent."""
         return EndpointReference(ANY_WSA[self.wsa], self.acks_to, self.acks_to_parameters)
 
 
-_decode: Final = msgspec.json.Decoder(SequenceAttributes).decode
-
-
-class KnownSequences:
-    """What the sources of sequences stated: as stored, and in memory for those in use."""
+class KnownSequences(SequenceCache[SequenceAttributes]):
+    """What the sources of sequences stated."""
 
     def __init__(self, intake: Intake) -> None:
-        self._intake = intake
-        self._attributes: OrderedDict[str, SequenceAttributes] = OrderedDict()
+        super().__init__(intake, SequenceAttributes)
         self._offered: OrderedDict[str, str] = OrderedDict()
-
-    async def attributes(self, identifier: str) -> SequenceAttributes | None:
-        """What the source of a sequence stated; None: the sequence is unknown."""
-        found = self._attributes.get(identifier)
-        if found is None:
-            stored = await self._intake.attributes(identifier)
-            if not stored:
-                return None
-            found = _decode(stored)
-            self.add(identifier, found)
-        return found
-
-    def in_memory(self, identifier: str) -> SequenceAttributes | None:
-        """`attributes` of those in memory."""
-        return self._attributes.get(identifier)
 
     def offered_with(self, offered: str) -> str | None:
         """The sequence that this one was offered with, of those in memory. The first one counts:
@@ -93,18 +60,12 @@ class KnownSequences:
         return self._offered.get(offered)
 
     def add(self, identifier: str, attributes: SequenceAttributes) -> None:
-        """Keep what was stated, in memory."""
-        self._attributes[identifier] = attributes
-        if len(self._attributes) > _MOST_CACHED:
-            self._attributes.popitem(last=False)
+        """See `SequenceCache.add`."""
+        super().add(identifier, attributes)
         if attributes.offered:
             self._offered.setdefault(attributes.offered, identifier)
-            if len(self._offered) > _MOST_CACHED:
+            if len(self._offered) > MOST_CACHED:
                 self._offered.popitem(last=False)
-
-    def forget(self, identifier: str) -> None:
-        """Forget what was stated: the sequence is not known any more."""
-        self._attributes.pop(identifier, None)
 
 
 def new_identifier(peer: str) -> str:

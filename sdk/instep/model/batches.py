@@ -85,7 +85,7 @@ class Batch:
         self._decoded = None if content else DecodedRecords(records, unreadable, deviations or {})
 
     def __repr__(self) -> str:
-        size = "sealed" if self._decoded is None else f"{len(self._decoded.records)} records"
+        size = "not decoded" if self._decoded is None else f"{len(self._decoded.records)} records"
         return f"<Batch {self.stream} {self.position.ordinal}: {size}>"
 
     @property

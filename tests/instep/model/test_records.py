@@ -107,7 +107,7 @@ def test_batches_do_not_share_what_they_hold() -> None:
     assert other.deviations == {}
 
 
-def test_a_batch_is_opened_once_and_when_it_is_asked_for() -> None:
+def test_a_batch_is_decoded_once_and_when_it_is_asked_for() -> None:
     asked = []
 
     def content() -> DecodedRecords:
@@ -115,7 +115,7 @@ def test_a_batch_is_opened_once_and_when_it_is_asked_for() -> None:
         return DecodedRecords([record(1)], [Unreadable("s", b"?", "no JSON")], {"odd": 2})
 
     batch = Batch("s", Position(), 0, content=content)
-    assert "sealed" in repr(batch)
+    assert "not decoded" in repr(batch)
     assert not asked
     assert batch.records == [record(1)]
     assert (len(batch.unreadable), batch.deviations) == (1, {"odd": 2})

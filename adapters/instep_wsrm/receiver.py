@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
@@ -10,10 +9,11 @@ from typing import Final
 import msgspec
 from lxml.etree import _Element
 
-from instep.errors import InstepError, StoreUnavailableError
+from instep.errors import InstepError
 from instep.model.messages import Message
 from instep.ports.listener import EnvelopeReceipt, Intake, IntakeEvent, ReceiptOutcome
 from instep.sequencing.claims import Claims
+from instep.sequencing.effects import AskResend, SequenceEffect, SequenceEnded, SequenceFailed
 from instep.sequencing.events import Close, Fill, Last, Terminate
 from instep.sequencing.settings import IncompleteBehavior
 from instep.sequencing.transitions import REFUSALS, Refusal, SequencePhase, SequenceRefusedError
@@ -24,19 +24,19 @@ from instep_soap import (
     Envelope,
     FaultCode,
     HeaderReading,
-    HeaderTemplates,
     SoapAnswer,
     SoapFaultError,
+    SoapReceiver,
     SoapRequest,
-    XmlError,
-    XmlLimits,
     check_understood,
     fault_of,
     local_name,
     namespace_of,
-    read_xml,
+    read_reply,
     with_message_id,
+    xml_bytes,
 )
+from instep_soap.envelope import fault_envelope
 from instep_soap.names import ANY_WSA
 from instep_wsrm.acknowledger import Acknowledger
 from instep_wsrm.answers import (
@@ -44,6 +44,7 @@ from instep_wsrm.answers import (
     Exchange,
     acknowledged_response,
     acknowledgements,
+    nacks_envelope,
 )
 from instep_wsrm.events import identifiers, requests
 from instep_wsrm.options import Options, sequence_settings
@@ -70,7 +71,7 @@ from instep_wsrm.wire.messages import (
 )
 from instep_wsrm.wire.names import ANY_RM, HEADERS, RmVersion
 
-__all__ = ["Destination"]
+__all__ = ["WsrmReceiver"]
 
 _VARYING: Final = {
     "MessageID>": "urn:probe:message",
@@ -85,11 +86,9 @@ _BEHAVIORS: Final = {
 }
 _OVER: Final = frozenset({SequencePhase.FAILED, SequencePhase.TERMINATED})
 
-_log = logging.getLogger("instep.wsrm")
 
-
-class Destination:
-    """Answers the envelopes of sources.
+class WsrmReceiver(SoapReceiver[RmMessage]):
+    """Answers the envelopes of sources, as an RM destination.
 
     Promised: a message is acknowledged only once it is durable (S3). A cancelled number is never
     accepted, and never acknowledged before it is filled; the ranges of an acknowledgement and of a
@@ -98,45 +97,44 @@ class Destination:
 
     Args:
         intake: Decides, and makes durable.
-        sequences: Knows what the sources stated.
         options: What the destination promises.
         endpoints: Sends to addresses that peers state.
-        acknowledger: Acknowledges to such addresses.
-        responder: Returns a response, or sends it to such an address.
         now: The time in seconds since 1970 UTC.
         address: The URL that the destination listens on.
     """
 
+    varying = _VARYING
+    not_available = staticmethod(not_available)
+
     def __init__(
         self,
         intake: Intake,
-        sequences: KnownSequences,
         options: Options,
         endpoints: AllowedEndpoints,
-        acknowledger: Acknowledger,
-        responder: Responder,
         *,
         now: Callable[[], float],
         address: Callable[[], str],
     ) -> None:
         self._intake = intake
-        self._sequences = sequences
+        self._sequences = KnownSequences(intake)
         self._options = options
         self._settings = sequence_settings(options)
         self._endpoints = endpoints
-        self._acknowledger = acknowledger
-        self._responder = responder
+        self._acknowledger = Acknowledger(intake, endpoints, options.acknowledgement_interval_s)
+        self._responder = Responder(endpoints)
         self._now = now
         self._address = address
         self._reply_to_all = "*" in options.reply_actions
 
-    async def answer(self, request: SoapRequest) -> bytes | None:
-        """The envelope of the response; None: there is none. Raises `SoapFaultError`."""
-        check_understood(request.envelope, _understood)
-        if (fault := fault_of(request.envelope)) is not None:
-            # A fault is not answered with a fault; a sequence that its source gave up ends idle.
-            _log.info("a source reports %s: %s", fault.subcode or fault.fault_code, fault.message)
-            return None
+    async def run(self) -> None:
+        await self._acknowledger.run()
+
+    @staticmethod
+    def understands(name: str) -> bool:
+        space = namespace_of(name)
+        return space in ANY_WSA or (space in ANY_RM and local_name(name) in HEADERS)
+
+    async def respond(self, request: SoapRequest) -> bytes | None:
         rm = read_rm(request.envelope)
         if rm.version is None:
             raise rm_required()
@@ -145,33 +143,39 @@ class Destination:
         )
         if not (request.addressing.action and request.addressing.message_id):
             self._intake.report_deviation("addressing-missing")
-        try:
-            match rm.body:
-                case CreateSequence():
-                    return await self._create(exchange, rm.body, request.peer)
-                case CloseSequence():
-                    return await self._close(exchange, rm, rm.body)
-                case TerminateSequence():
-                    return await self._terminate(exchange, rm, rm.body)
-                case None:
-                    return await self._message(exchange, rm, request)
-        except SoapFaultError:
-            raise
-        except InstepError as error:
-            raise _not_kept(error) from error
+        match rm.body:
+            case CreateSequence():
+                return await self._create(exchange, rm.body, request.peer)
+            case CloseSequence():
+                return await self._close(exchange, rm, rm.body)
+            case TerminateSequence():
+                return await self._terminate(exchange, rm, rm.body)
+            case None:
+                return await self._message(exchange, rm, request)
+
+    async def report(self, scope: str, effect: SequenceEffect) -> None:
+        """Report to an AcksTo that is an address."""
+        attributes = await self._sequences.attributes(scope)
+        if attributes is None or not attributes.acks_to:
+            return
+        endpoint, soap = attributes.acks_endpoint(), attributes.soap_version
+        if isinstance(effect, AskResend):
+            envelope, action = nacks_envelope(scope, attributes, effect.missing)
+        else:
+            assert isinstance(effect, (SequenceFailed, SequenceEnded))
+            why = f"The Sequence has been terminated: {effect.reason}."
+            fault = terminated(attributes.version, scope, why)
+            action = fault.action or endpoint.version.fault_action
+            root = fault_envelope(fault, soap, endpoint.version, to=endpoint)
+            envelope = xml_bytes(root, to=endpoint)
+        await self._endpoints.send(endpoint, envelope, soap, action)
 
     # -- usual messages: an `instep_soap.UsualMessages` --------------------------------------------
-
-    def templates(
-        self, read: Callable[[bytes], HeaderReading[RmMessage] | None], limits: XmlLimits
-    ) -> HeaderTemplates[RmMessage]:
-        """See `UsualMessages`."""
-        return HeaderTemplates(_VARYING, self._vary, read, limits)
 
     def read_usual(self, envelope: Envelope, addressing: Addressing) -> RmMessage | None:
         """What the headers of a message alone in its envelope say, to which nobody replies."""
         try:
-            check_understood(envelope, _understood)
+            check_understood(envelope, self.understands)
             rm = read_rm_headers(envelope)
         except SoapFaultError:
             return None
@@ -189,10 +193,9 @@ class Destination:
             return None
         return rm
 
-    def _vary(
+    def vary(
         self, reading: HeaderReading[RmMessage], texts: Sequence[str]
     ) -> HeaderReading[RmMessage] | None:
-        """See `HeaderTemplates`."""
         message_id, identifier, number = texts
         if not number.isdigit() or len(number) > _USUAL_DIGITS or not int(number):
             return None
@@ -412,7 +415,7 @@ class Destination:
                 self._sequences.forget(identifier)
             raise refused(version, identifier, outcome.refusal) from None
         if isinstance(outcome, InstepError):
-            raise _not_kept(outcome)
+            raise self.not_kept(outcome)
         for one in outcome.receipts:
             # A cancelled number is answered with the cancellation, which is no fault.
             if one.outcome is ReceiptOutcome.REFUSED and one.refusal is not Refusal.CANCELLED:
@@ -423,11 +426,7 @@ class Destination:
         self, exchange: Exchange, message: Message, reply: bytes, blocks: list[_Element]
     ) -> bytes | None:
         """The response with what the handler returned."""
-        try:
-            content = read_xml(reply, XmlLimits())
-        except XmlError as error:
-            _log.error("the reply to message %d is no XML: %s", message.number, error.message)
-            raise SoapFaultError(FaultCode.RECEIVER, "the reply cannot be sent") from None
+        content = read_reply(reply, message.number)
         attributes = await self._known(exchange, message.scope)
         if attributes.offered:
             blocks.insert(0, encoder.sequence(exchange.version, attributes.offered, message.number))
@@ -539,15 +538,3 @@ def _is_last_only(exchange: Exchange, rm: RmMessage, envelope: Envelope) -> bool
 def _check_not_over(version: RmVersion, identifier: str, claims: Claims) -> None:
     if claims.state.phase in _OVER:
         raise terminated(version, identifier, "The Sequence has been terminated.")
-
-
-def _not_kept(error: InstepError) -> SoapFaultError:
-    _log.debug("an envelope cannot be taken now: %s", error)
-    away = isinstance(error, StoreUnavailableError)
-    return not_available(not_now(Refusal.UNAVAILABLE) if away else "it cannot be kept now")
-
-
-def _understood(name: str) -> bool:
-    """Whether a header block is understood here."""
-    space = namespace_of(name)
-    return space in ANY_WSA or (space in ANY_RM and local_name(name) in HEADERS)
