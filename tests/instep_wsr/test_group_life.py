@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from instep_wsr.receiver import WsrReceiver
 from tests.instep_wsr.wsr_kit import (
     GROUP,
     UNORDERED,
@@ -23,7 +24,9 @@ HOUR_S = 3600.0
 
 
 async def forgotten(site: Site, group: str = GROUP) -> bool:
-    return await site.listener._groups._intake.state(group) is None  # type: ignore[union-attr]
+    receiver = site.listener._receiver
+    assert isinstance(receiver, WsrReceiver)
+    return await receiver._intake.state(group) is None
 
 
 async def test_an_unordered_group_is_delivered_as_it_comes_each_message_once() -> None:

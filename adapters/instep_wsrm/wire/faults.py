@@ -9,7 +9,7 @@ from typing import Final
 from lxml.etree import Element, SubElement, _Element
 
 from instep.sequencing.transitions import Refusal
-from instep_soap import FaultCode, SoapFaultError, local_name
+from instep_soap import AWAY, FaultCode, SoapFaultError, local_name
 from instep_wsrm.wire.names import RM11, RmVersion
 
 __all__ = [
@@ -99,7 +99,7 @@ def not_available(reason: str) -> SoapFaultError:
 def not_now(refusal: Refusal) -> str:
     """The reason of a refusal after which the same may be sent again."""
     away = refusal is Refusal.UNAVAILABLE
-    return "the store is unavailable: send it again later" if away else f"not now: {refusal!s}"
+    return AWAY if away else f"not now: {refusal!s}"
 
 
 def refused(version: RmVersion, identifier: str, refusal: Refusal) -> SoapFaultError:
