@@ -49,7 +49,7 @@ _NUMBERS: Final = [
     ),
     Mutation(
         "S3",
-        f"{_S}sequencer.py::Sequencer.rolled_back",
+        f"{_S}sequencer.py::Sequencer.roll_back",
         "self._load(self.durable)",
         "self._load(self.checkpoint())",
         f"{_TS}test_sequencer.py::test_s3_a_commit_that_failed_is_as_if_nothing_had_come",
@@ -133,7 +133,7 @@ _NUMBERS: Final = [
     ),
     Mutation(
         "S7",
-        f"{_S}sequencer.py::Sequencer._content_changed",
+        f"{_S}sequencer.py::Sequencer._apply_changed_content",
         "if policy is ChangedContentPolicy.REALIGN and",
         "if policy is ChangedContentPolicy.IGNORE and",
         f"{_TS}test_sequencer_envelope.py::test_s7_other_content_without_a_fault_of_ours_is_handled_as_chosen",
@@ -189,7 +189,7 @@ _NUMBERS: Final = [
     ),
     Mutation(
         "S10",
-        f"{_S}lifetime.py::Lifetime.active",
+        f"{_S}lifetime.py::Lifetime.restart_idle_time",
         "if self._idle_us and",
         "if not self.active_at_us and",
         f"{_TS}test_sequencer_life.py::test_s10_idle_time_begins_again_with_each_sign_of_the_peer",
@@ -436,8 +436,8 @@ _LOGS: Final = [
     Mutation(
         "A11",
         f"{_E}quarantine.py::keep",
-        '"raw": one.raw',
-        '"raw": b""',
+        "            one.raw,",
+        '            b"",',
         "tests/instep_sql/test_reader.py"
         "::test_a11_what_cannot_be_read_is_kept_with_bytes_token_and_reason",
     ),

@@ -57,7 +57,7 @@ def test_s2_delivery_is_in_order_without_skipping() -> None:
 
 def test_s2_no_number_is_skipped_but_one_that_needs_no_message() -> None:
     sequencer = Sequencer()
-    sequencer.cancel(3, 3, T0_US)
+    sequencer.apply([Cancel([(3, 3)])], T0_US)
     assert received(sequencer, 5, 4).deliver == []
     assert received(sequencer, 1).deliver == [1]
     assert received(sequencer, 2).deliver == [2, 4, 5]
