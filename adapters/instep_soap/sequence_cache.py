@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -38,9 +39,9 @@ AttributesT = TypeVar("AttributesT", bound=OpenedSequence)
 class SequenceCache(Generic[AttributesT]):
     """What was stated: as stored, and in memory for the sequences in use."""
 
-    def __init__(self, intake: Intake, kind: type[AttributesT]) -> None:
+    def __init__(self, intake: Intake, decode: Callable[[bytes], AttributesT]) -> None:
         self._intake = intake
-        self._decode = msgspec.json.Decoder(kind).decode
+        self._decode = decode
         self._attributes: OrderedDict[str, AttributesT] = OrderedDict()
 
     async def attributes(self, identifier: str) -> AttributesT | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from instep.ports.listener import Intake
@@ -12,12 +14,14 @@ from instep_wsr.options import Options
 
 __all__ = ["KnownGroups"]
 
+_decode: Final = msgspec.json.Decoder(GroupAttributes).decode
+
 
 class KnownGroups(SequenceCache[GroupAttributes]):
     """What the first messages of groups stated."""
 
     def __init__(self, intake: Intake, options: Options) -> None:
-        super().__init__(intake, GroupAttributes)
+        super().__init__(intake, _decode)
         self._options = options
 
     async def open(self, group_id: str, attributes: GroupAttributes) -> GroupAttributes:

@@ -11,6 +11,8 @@ from collections import OrderedDict
 from hashlib import blake2b
 from typing import Final
 
+import msgspec
+
 from instep.ports.listener import Intake
 from instep_soap import WSA_2005, EndpointReference, OpenedSequence, SequenceCache
 from instep_soap.names import ANY_WSA
@@ -46,11 +48,14 @@ class SequenceAttributes(OpenedSequence, frozen=True, kw_only=True, omit_default
         return EndpointReference(ANY_WSA[self.wsa], self.acks_to, self.acks_to_parameters)
 
 
+_decode: Final = msgspec.json.Decoder(SequenceAttributes).decode
+
+
 class KnownSequences(SequenceCache[SequenceAttributes]):
     """What the sources of sequences stated."""
 
     def __init__(self, intake: Intake) -> None:
-        super().__init__(intake, SequenceAttributes)
+        super().__init__(intake, _decode)
         self._offered: OrderedDict[str, str] = OrderedDict()
 
     def offered_with(self, offered: str) -> str | None:
