@@ -108,9 +108,9 @@ class Site:
         self.endless_port = ports[2]
         """Where a provider may listen that is no good."""
         self.process = process
-        self.most_memory_bytes = self.most_disk_bytes = 0
+        self.most_disk_bytes = 0
         self.processor_s = 0.0
-        self.memory_mib: list[int] = []
+        self.memory_bytes: list[int] = []
         """At each look."""
 
     def look(self) -> None:
@@ -119,9 +119,7 @@ class Site:
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         times = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         self.processor_s = (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
-        memory_bytes = pages * resource.getpagesize()
-        self.memory_mib.append(memory_bytes // MIB)
-        self.most_memory_bytes = max(self.most_memory_bytes, memory_bytes)
+        self.memory_bytes.append(pages * resource.getpagesize())
         disk_bytes = 0
         for path in self.folder.glob("*.db*"):
             with contextlib.suppress(FileNotFoundError):

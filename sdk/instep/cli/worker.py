@@ -126,18 +126,20 @@ def _request(one: ConsumerConfiguration) -> bytes:
     return msgspec.msgpack.encode(_Request(one, OUTPUT.get()))
 
 
-def _made(request: bytes) -> Sequence[Service]:
+def _begin(request: bytes) -> ConsumerConfiguration:
+    """Set up this process as the one that asked for it is. Returns what it runs."""
     share_one_heap()
-    made = _decode(request)
-    log_to_stderr(made.output)
-    return _services(made.consumer)
+    read = _decode(request)
+    log_to_stderr(read.output)
+    return read.consumer
+
+
+def _made(request: bytes) -> Sequence[Service]:
+    return _services(_begin(request))
 
 
 def _parts(request: bytes) -> WorkerParts:
-    share_one_heap()
-    made = _decode(request)
-    log_to_stderr(made.output)
-    one = made.consumer
+    one = _begin(request)
     source = build_source(one.source)
     assert isinstance(source, Source)
     return WorkerParts(one.name, source, build_sink(one.sink), one.settings)
