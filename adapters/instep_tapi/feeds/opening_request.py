@@ -14,7 +14,7 @@ from instep_http import SAME_ORIGIN, shown
 from instep_tapi.feeds.close_codes import handshake_error
 from instep_tapi.restconf.auth import Authenticator
 
-__all__ = ["Opening", "start_url"]
+__all__ = ["OpeningRequest", "start_url"]
 
 _MAX_REDIRECTS: Final = 3
 
@@ -29,7 +29,7 @@ def start_url(address: URL, start: str | Start) -> URL:
 
 
 @dataclass(slots=True)
-class Opening:
+class OpeningRequest:
     """The next request that opens a stream at `start`: where it goes, and with which login."""
 
     auth: Authenticator
@@ -41,7 +41,7 @@ class Opening:
     _renewed: bool = False
 
     @classmethod
-    async def of(cls, auth: Authenticator, address: URL, start: str | Start) -> Opening:
+    async def of(cls, auth: Authenticator, address: URL, start: str | Start) -> OpeningRequest:
         """The first request. Raises `AuthenticationError`, or `SourceError` without an answer."""
         url = start_url(address, start)
         return cls(auth, start, url, await auth.headers(), shown(url))

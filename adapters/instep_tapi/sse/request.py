@@ -13,7 +13,7 @@ from instep.errors import SourceError, UnreachableError
 from instep.model.streams import Start
 from instep_http import FOREIGN_ERRORS, source_error
 from instep_tapi.endpoints.endpoint import Endpoint
-from instep_tapi.feeds.opening import Opening
+from instep_tapi.feeds.opening_request import OpeningRequest
 from instep_tapi.options import Options
 from instep_tapi.restconf.client import CERTIFICATE_HINT, TLS_HINT
 
@@ -32,7 +32,7 @@ async def request_events(
     Raises `TokenRefusedError`, `StreamGoneError`, `AuthenticationError`, `UnreachableError`,
     `TlsError`.
     """
-    opening = await Opening.of(endpoint.auth, address, start)
+    opening = await OpeningRequest.of(endpoint.auth, address, start)
     while True:
         try:
             response = await _get(endpoint, options, opening)
@@ -62,7 +62,9 @@ def _other_content(response: aiohttp.ClientResponse) -> str:
     return "" if encoding.lower() == "identity" else encoding
 
 
-async def _get(endpoint: Endpoint, options: Options, opening: Opening) -> aiohttp.ClientResponse:
+async def _get(
+    endpoint: Endpoint, options: Options, opening: OpeningRequest
+) -> aiohttp.ClientResponse:
     headers = options.request_headers(opening.login)
     # A compressed stream would be bounded by what is received, not by what it becomes.
     headers.update(

@@ -17,7 +17,7 @@ from yarl import URL
 from instep.errors import SourceError, UnreachableError
 from instep.model.streams import Start
 from instep_http import FOREIGN_ERRORS, GuardedClient, source_error
-from instep_tapi.feeds.opening import Opening
+from instep_tapi.feeds.opening_request import OpeningRequest
 from instep_tapi.options import Options
 from instep_tapi.restconf.auth import Authenticator
 from instep_tapi.restconf.client import CERTIFICATE_HINT, TLS_HINT
@@ -51,7 +51,7 @@ async def connect(
     Raises `TokenRefusedError`, `StreamGoneError`, `AuthenticationError`, `UnreachableError`,
     `TlsError`.
     """
-    opening = await Opening.of(auth, address, start)
+    opening = await OpeningRequest.of(auth, address, start)
     while True:
         try:
             return await _upgrade(listener, client, tls, options, opening)
@@ -76,7 +76,7 @@ async def _upgrade(
     client: GuardedClient,
     tls: ssl.SSLContext,
     options: Options,
-    opening: Opening,
+    opening: OpeningRequest,
 ) -> picows.WSTransport:
     headers = options.request_headers(opening.login)
     cookies = client.session().cookie_jar.filter_cookies(opening.url)

@@ -15,9 +15,9 @@ from instep.model.position import Position
 from instep.model.records import Record, RecordHeader, RecordType
 from instep_sql.alarms.detector import DETECTOR, ApproximateTime, Detector
 from instep_sql.alarms.episodes import NO_LINEAGE, SWEEP, Episode, LogReading, followed
+from instep_sql.engine.bulk_writes import StoredTable
 from instep_sql.engine.definitions import ALARMS, define, definition_of, is_kept
 from instep_sql.engine.dialect import Dialect, json_array
-from instep_sql.engine.many_rows import StoredTable
 from instep_sql.options import SqlOptions
 from instep_sql.stored_entities import rows_of_classes, stored_record
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine
 
 from instep.errors import SinkError
 from instep.model.records import RecordHeader
-from instep_sql.engine.many_rows import StoredTable
+from instep_sql.engine.bulk_writes import StoredTable
 from instep_sql.engine.triggers import Trigger
 from instep_sql.options import Journal, SqlOptions
 

@@ -25,6 +25,13 @@ from sqlalchemy import Connection, Engine, StaticPool, create_engine, event
 
 from instep.errors import NoStoreError, SinkError, StoreUnavailableError
 from instep.model.ordering import BOUND_PLACE, SQL_PLACE, Place, supersedes_sql
+from instep_sql.engine.bulk_writes import (
+    IGNORE_EXISTING,
+    StoredTable,
+    insert_sql,
+    quoted,
+    upsert_sql,
+)
 from instep_sql.engine.dialect import (
     AttemptMark,
     ChangeRow,
@@ -40,13 +47,6 @@ from instep_sql.engine.dialect import (
     shared_values,
 )
 from instep_sql.engine.journal_insert import APPEND_COLUMNS, append_sql
-from instep_sql.engine.many_rows import (
-    IGNORE_EXISTING,
-    StoredTable,
-    insert_sql,
-    quoted,
-    upsert_sql,
-)
 from instep_sql.engine.row_triggers import create_sql
 from instep_sql.engine.triggers import Trigger
 from instep_sql.options import Journal, SqlOptions

@@ -22,8 +22,8 @@ from instep.alignment.change_only import (
 )
 from instep.model.position import Position
 from instep.model.records import Record, RecordType, Unreadable
+from instep_sql.engine.bulk_writes import StoredTable, names, typed
 from instep_sql.engine.dialect import Dialect, json_array
-from instep_sql.engine.many_rows import StoredTable, names, typed
 from instep_sql.engine.value_check import to_unreadable
 from instep_sql.entities.lookup import StoredRecord, find_headers, find_records
 

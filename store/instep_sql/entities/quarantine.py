@@ -10,8 +10,8 @@ from sqlalchemy import Connection, text
 
 from instep.errors import StoreUnavailableError
 from instep.model.records import Unreadable
+from instep_sql.engine.bulk_writes import StoredTable, typed
 from instep_sql.engine.dialect import Dialect
-from instep_sql.engine.many_rows import StoredTable, typed
 from instep_sql.engine.value_check import without_nul
 from instep_sql.options import SqlOptions
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from sqlalchemy import Column, Connection, Integer, MetaData, Table, inspect, text
 
+from instep_sql.engine.bulk_writes import StoredTable
 from instep_sql.engine.dialect import Dialect
-from instep_sql.engine.many_rows import StoredTable
 
 __all__ = ["approve", "is_approved"]
 

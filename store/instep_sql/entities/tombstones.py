@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, text
 
+from instep_sql.engine.bulk_writes import StoredTable, excluded, typed
 from instep_sql.engine.dialect import Dialect, json_array
-from instep_sql.engine.many_rows import StoredTable, excluded, typed
 
 __all__ = ["Tombstone", "add", "find", "purge"]
 

@@ -10,9 +10,9 @@ from sqlalchemy import Connection, text
 from instep.model.columns import RecordColumns
 from instep.model.position import Position
 from instep.model.records import Record
+from instep_sql.engine.bulk_writes import StoredTable, typed
 from instep_sql.engine.definitions import MEASUREMENTS, define, is_kept
 from instep_sql.engine.dialect import Dialect
-from instep_sql.engine.many_rows import StoredTable, typed
 from instep_sql.measurements.periods import MEASURING, Period, periods_of
 from instep_sql.options import SqlOptions
 from instep_sql.stored_entities import rows_of_classes, stored_record

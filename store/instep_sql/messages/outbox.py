@@ -9,8 +9,8 @@ import msgspec
 from sqlalchemy import Connection, bindparam, text
 
 from instep.sequencing.outbox import OutboxMessage, OutboxState
+from instep_sql.engine.bulk_writes import StoredTable
 from instep_sql.engine.dialect import Dialect
-from instep_sql.engine.many_rows import StoredTable
 from instep_sql.engine.value_check import storable_text
 
 __all__ = ["bodies", "load", "save", "scopes"]

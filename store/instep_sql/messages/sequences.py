@@ -17,8 +17,8 @@ from instep.ports.message_store import (
     StoredSequence,
 )
 from instep.sequencing.state import BufferedMessage, SequencerState, decode_state
+from instep_sql.engine.bulk_writes import StoredTable, excluded, typed
 from instep_sql.engine.dialect import Dialect, json_array
-from instep_sql.engine.many_rows import StoredTable, excluded, typed
 from instep_sql.engine.value_check import storable_text
 
 __all__ = ["due", "load", "reclaim", "row_ids_of", "scopes", "usage", "write"]

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Table, bindparam
 
+from instep_sql.engine.bulk_writes import StoredTable
 from instep_sql.engine.dialect import ColumnRows, Dialect
-from instep_sql.engine.many_rows import StoredTable
 from instep_sql.projections.projection import ValueRefusedError
 
 __all__ = ["insert", "insert_columns", "insert_each", "is_plain"]

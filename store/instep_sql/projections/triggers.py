@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from instep_sql.engine.many_rows import quoted
+from instep_sql.engine.bulk_writes import quoted
 from instep_sql.engine.triggers import Trigger, TriggerEvent
 
 __all__ = ["VERSION", "triggers_of"]

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, text
 
+from instep_sql.engine.bulk_writes import StoredTable
 from instep_sql.engine.definitions import REFERENCES, define, definition_of
 from instep_sql.engine.dialect import Dialect
-from instep_sql.engine.many_rows import StoredTable
 from instep_sql.references.stated import PLACE, REFERENCE, digest_of, stated
 from instep_sql.references.triggers import triggers_of
 

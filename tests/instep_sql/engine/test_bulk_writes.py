@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import Connection, event
 
 from instep_sql import SqlOptions
+from instep_sql.engine.bulk_writes import StoredTable, excluded
 from instep_sql.engine.dialect import Dialect
-from instep_sql.engine.many_rows import StoredTable, excluded
 from instep_sql.engine.registry import dialect_of
 from instep_sql.engine.triggers import Trigger, TriggerEvent
 

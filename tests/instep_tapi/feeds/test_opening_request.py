@@ -4,7 +4,7 @@ import pytest
 from yarl import URL
 
 from instep.model.streams import Start
-from instep_tapi.feeds.opening import start_url
+from instep_tapi.feeds.opening_request import start_url
 
 
 @pytest.mark.parametrize(

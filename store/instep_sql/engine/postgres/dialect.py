@@ -18,6 +18,13 @@ from sqlalchemy import URL, Connection, Engine, text
 from instep.errors import SinkError
 from instep.model.ordering import SQL_PLACE, Place, supersedes_sql
 from instep_sql.engine.access import grant
+from instep_sql.engine.bulk_writes import (
+    IGNORE_EXISTING,
+    StoredTable,
+    insert_sql,
+    quoted,
+    upsert_sql,
+)
 from instep_sql.engine.dialect import (
     AttemptMark,
     ChangeRow,
@@ -32,13 +39,6 @@ from instep_sql.engine.dialect import (
     shared_values,
 )
 from instep_sql.engine.journal_insert import APPEND_COLUMNS, append_sql
-from instep_sql.engine.many_rows import (
-    IGNORE_EXISTING,
-    StoredTable,
-    insert_sql,
-    quoted,
-    upsert_sql,
-)
 from instep_sql.engine.postgres import errors
 from instep_sql.engine.postgres.connection import (
     connect_arguments,
