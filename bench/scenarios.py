@@ -39,6 +39,8 @@ class Scenario(msgspec.Struct, frozen=True):
     kept: str = ""
     """What both write beside the entities: "references", "projection" (the ready table `alarm`) or
     "alarms" (their episodes)."""
+    shape: str = ""
+    """Another spelling of the record (`bench.alignment.alarm.SHAPES`)."""
     postgresql: bool = False
     """Into a PostgreSQL server, started for it, instead of a SQLite file."""
 
@@ -57,6 +59,11 @@ SCENARIOS = (
     Scenario("new-50", "new keys, 50 a frame", per_frame=50),
     Scenario("update-50", "all updates, 50 a frame", per_frame=50, prefill=True),
     Scenario("storm-50", "storm over 100 keys, 50 a frame", per_frame=50, keys=100),
+    Scenario("shape-list", 'new keys, {"log-record":[r]} a frame', shape="list"),
+    Scenario("shape-object", 'new keys, {"log-record":r} a frame', shape="object"),
+    Scenario("shape-prefixed", "new keys, names with their module", shape="prefixed"),
+    Scenario("shape-vendor", "new keys, a vendor's member in the header", shape="vendor"),
+    Scenario("shape-no-offsets", "new keys, no offsets", shape="no-offsets"),
     Scenario("journal-new", "new keys, 1 a frame, with a journal", journal=True),
     Scenario(
         "journal-update", "all updates, 1 a frame, with a journal", prefill=True, journal=True

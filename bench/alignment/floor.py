@@ -23,6 +23,7 @@ from typing import Any, Final
 import msgspec
 from picows import WSFrame, WSListener, WSTransport, ws_connect
 
+from bench.alignment.alarm import SHAPES
 from bench.alignment.floor_kept import KEPT, SCHEMA, Kept, kept_rows
 from bench.alignment.floor_postgres import PostgresTable
 from bench.report import Result, rss_bytes, settle
@@ -78,7 +79,38 @@ class _Body(msgspec.Struct, rename="kebab", gc=False):
     event_time_stamp: msgspec.Raw
 
 
+class _Listed(msgspec.Struct, rename="kebab", gc=False):
+    log_record: list[_Record]
+
+
+class _Inner(msgspec.Struct, rename="kebab", gc=False):
+    log_record: _Record
+
+
+def _with_module(name: str) -> str:
+    return "tapi-streaming:" + name.replace("_", "-")
+
+
+class _PrefixedHeader(_Header, rename=_with_module, gc=False):
+    token: str
+    log_append_time_stamp: str
+    entity_key: str
+
+
+class _Prefixed(msgspec.Struct, rename=_with_module, gc=False):
+    log_record_header: _PrefixedHeader
+    log_record_body: msgspec.Raw
+
+
 _one = msgspec.json.Decoder(_Record)
+_listed = msgspec.json.Decoder(_Listed)
+_inner = msgspec.json.Decoder(_Inner)
+_prefixed = msgspec.json.Decoder(_Prefixed)
+_OF_SHAPES: Final[dict[str, Callable[[list[bytes]], list[Any]]]] = {
+    "list": lambda frames: [one for frame in frames for one in _listed.decode(frame).log_record],
+    "object": lambda frames: [_inner.decode(frame).log_record for frame in frames],
+    "prefixed": lambda frames: [_prefixed.decode(frame) for frame in frames],
+}
 _many = msgspec.json.Decoder(list[_Record])
 _body = msgspec.json.Decoder(_Body).decode
 
@@ -132,13 +164,17 @@ def _marks(columns: int, rows: int) -> str:
     return ", ".join([f"({', '.join('?' * columns)})"] * rows)
 
 
-def _write(table: _SqliteTable | PostgresTable, frames: list[bytes]) -> int:
-    """Decode and commit these frames. Returns the number of records."""
-    decoded = [
+def _bare_or_many(frames: list[bytes]) -> list[_Record]:
+    return [
         record
         for frame in frames
         for record in (_many.decode(frame) if frame[:1] == b"[" else (_one.decode(frame),))
     ]
+
+
+def _write(table: _SqliteTable | PostgresTable, shape: str, frames: list[bytes]) -> int:
+    """Decode and commit these frames. Returns the number of records."""
+    decoded = _OF_SHAPES.get(shape, _bare_or_many)(frames)
     headers = [record.log_record_header for record in decoded]
     latest = {record.log_record_header.entity_key: record for record in decoded}
     rows: list[tuple[Any, ...]] = [
@@ -206,7 +242,9 @@ class _Receiver(WSListener):
         return frames
 
 
-async def _run(url: str, store: str, records: int, *, journal: bool, kept: str) -> Result:
+async def _run(
+    url: str, store: str, records: int, shape: str, *, journal: bool, kept: str
+) -> Result:
     loop = asyncio.get_running_loop()
     make: Callable[..., _Table] = _SqliteTable if store.startswith("sqlite:") else PostgresTable
     memory = []
@@ -223,7 +261,7 @@ async def _run(url: str, store: str, records: int, *, journal: bool, kept: str) 
         done = 0
         while done < records:
             await receiver.filled.wait()
-            done += await loop.run_in_executor(worker, _write, table, receiver.take())
+            done += await loop.run_in_executor(worker, _write, table, shape, receiver.take())
             memory.append((done, rss_bytes()))
         seconds = time.perf_counter() - start_s
         cpu_seconds = time.process_time() - start_cpu_s
@@ -240,10 +278,10 @@ def main() -> None:
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--journal", action="store_true")
     parser.add_argument("--kept", default="", choices=["", *KEPT])
+    parser.add_argument("--shape", default="", choices=SHAPES)
     given = parser.parse_args()
-    result = asyncio.run(
-        _run(given.url, given.store, given.records, journal=given.journal, kept=given.kept)
-    )
+    of = (given.url, given.store, given.records, given.shape)
+    result = asyncio.run(_run(*of, journal=given.journal, kept=given.kept))
     print(msgspec.json.encode(result).decode())
 
 

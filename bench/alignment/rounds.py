@@ -82,7 +82,7 @@ def _sender(scenario: Scenario, records: int) -> Iterator[tuple[str, Stores]]:
     """Start a sender. Yields its URL, once its frames are built, and the stores of the scenario."""
     command = [sys.executable, "-m", "bench.alignment.sender", "--records", str(records)]
     command += ["--keys", str(scenario.keys or records), "--per-frame", str(scenario.per_frame)]
-    command += ["--prefill"] * scenario.prefill
+    command += ["--shape", scenario.shape, *["--prefill"] * scenario.prefill]
     with (
         tempfile.TemporaryDirectory(prefix="instep-bench-") as folder,
         stores(scenario, Path(folder)) as place,
@@ -101,6 +101,7 @@ def _run(
     command = [sys.executable, "-m", f"bench.alignment.{program}", "--url", url, "--store", store]
     command += ["--records", str(records), *["--journal"] * scenario.journal, *more]
     command += ["--kept", scenario.kept] if scenario.kept else []
+    command += ["--shape", scenario.shape] if program == "floor" else []
     done = subprocess.run(
         command, cwd=_ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=_RUN_S
     )

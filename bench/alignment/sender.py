@@ -1,4 +1,5 @@
-"""A provider of one COMPACTED stream that sends frames built beforehand, as fast as they are read.
+"""A provider of one COMPACTED stream that sends frames as fast as they are read. They are built
+beforehand; of a long part they are built while they are sent, anew for each client.
 
 A process of its own, so that it costs the measured one nothing: discovery (TR-548 3.7), the
 WebSocket handshake by hand, then large writes. A stream opened without token gives the log from
@@ -14,16 +15,18 @@ import contextlib
 import gc
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
-from bench.alignment.alarm import chunks, offset_of
+from bench.alignment.alarm import SHAPES, chunks, offset_of
 
-__all__ = ["Sender", "main"]
+__all__ = ["BUILT_MAX_RECORDS", "Sender", "main", "sender_part"]
 
 _WS_MAGIC: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-_BUILT_MAX_RECORDS: Final = 400_000
+BUILT_MAX_RECORDS: Final = 400_000
+"""More records take more memory than a small machine has."""
 _UUID: Final = "0f1c3d5e-7a9b-4c2d-8e4f-60718293a4b5"
 _TYPE_UUID: Final = "1a2b3c4d-5e6f-4071-8293-a4b5c6d7e8f9"
 _WRITE_AHEAD_BYTES: Final = 1 << 20
@@ -35,7 +38,7 @@ class Sender:
     part.
     """
 
-    def __init__(self, parts: dict[int, Iterable[bytes]]) -> None:
+    def __init__(self, parts: dict[int, Callable[[], Iterable[bytes]]]) -> None:
         self._parts = parts
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -68,7 +71,7 @@ class Sender:
         writer.transport.set_write_buffer_limits(high=_WRITE_AHEAD_BYTES)
         answering = asyncio.create_task(_answer_pings(reader, writer))
         try:
-            for chunk in self._parts.get(offset, ()):
+            for chunk in self._parts.get(offset, tuple)():
                 writer.write(chunk)
                 await writer.drain()
             await answering
@@ -139,6 +142,18 @@ def _page(path: str, host: str) -> tuple[str, str, str]:
     return "200 OK", "application/yang-data+json", json.dumps(page)
 
 
+def sender_part(
+    build: Callable[[], Iterable[bytes]], records: int
+) -> Callable[[], Iterable[bytes]]:
+    """How the chunks of a part are had: once for all clients, but anew for each where they are too
+    many to be kept.
+    """
+    if records > BUILT_MAX_RECORDS:
+        return build
+    built = list(build())
+    return lambda: built
+
+
 async def _run(sender: Sender) -> None:
     server = await asyncio.start_server(sender.serve, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
@@ -152,16 +167,15 @@ def main() -> None:
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--keys", type=int, required=True)
     parser.add_argument("--per-frame", type=int, default=1)
+    parser.add_argument("--shape", default="", choices=SHAPES)
     parser.add_argument("--prefill", action="store_true", help="a first part states each key once")
     given = parser.parse_args()
 
     first = given.keys if given.prefill else 0
-    measured: Iterable[bytes] = chunks(first, given.records, given.keys, given.per_frame)
-    if given.records <= _BUILT_MAX_RECORDS:
-        measured = list(measured)
-    parts = {first: measured}
+    build = partial(chunks, keys=given.keys, per_frame=given.per_frame, shape=given.shape)
+    parts = {first: sender_part(partial(build, first, given.records), given.records)}
     if given.prefill:
-        parts[0] = list(chunks(0, given.keys, given.keys, given.per_frame))
+        parts[0] = sender_part(partial(build, 0, given.keys), given.keys)
     gc.freeze()
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_run(Sender(parts)))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from bench.alignment.alarm import RECORD_BYTES, chunks, offset_of
+from bench.alignment.alarm import RECORD_BYTES, SHAPES, chunks, offset_of
+from bench.alignment.sender import BUILT_MAX_RECORDS, sender_part
 from bench.scenarios import MDIB, MEMORY, REPORTS, SCENARIOS, SEQUENCES
 from bench.sequences.in_memory import LOADS, arriving, floor, product
 from instep_tapi.wire.decoder import FrameDecoder
@@ -61,6 +63,21 @@ def test_the_product_reads_what_is_sent(per_frame: int, count: int) -> None:
     assert len(set(keys)) == 4
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_product_reads_each_shape(shape: str) -> None:
+    frames = _frames(b"".join(chunks(first=5, count=3, keys=3, per_frame=1, shape=shape)))
+    read = FrameDecoder("alarms").read(frames)
+    assert not read.unreadable
+    assert [offset_of(record.token) for record in read.records] == [5, 6, 7]
+
+
+@pytest.mark.parametrize("records", [3, BUILT_MAX_RECORDS + 1])
+def test_a_part_is_sent_to_each_client_from_its_beginning(records: int) -> None:
+    part = sender_part(partial(chunks, 0, 3, 3, 1), records)
+    first, second = (b"".join(part()) for _ in range(2))
+    assert len(_frames(first)) == len(_frames(second)) == 3
+
+
 def test_a_record_has_the_size_that_the_floors_are_given_for() -> None:
     (frame,) = _frames(b"".join(chunks(first=0, count=1, keys=1, per_frame=1)))
     assert len(frame) == pytest.approx(RECORD_BYTES, abs=20)
@@ -69,7 +86,17 @@ def test_a_record_has_the_size_that_the_floors_are_given_for() -> None:
 
 @pytest.mark.parametrize(
     "scenario",
-    ["update-50", *_long("journal-storm", "references-new", "alarms-update", "postgresql-update")],
+    [
+        "update-50",
+        *_long(
+            "shape-prefixed",
+            "shape-no-offsets",
+            "journal-storm",
+            "references-new",
+            "alarms-update",
+            "postgresql-update",
+        ),
+    ],
 )
 def test_a_scenario_runs_floor_and_product(scenario: str) -> None:
     if scenario.startswith("postgresql"):

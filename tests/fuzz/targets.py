@@ -81,8 +81,7 @@ def _is_utf8(data: bytes) -> bool:
 def _read(data: bytes, *, fast: bool) -> RecordChunk:
     made = FrameDecoder("s", with_uuid=True)
     if not fast:
-        made._columns_backoff.note_result(succeeded=False)
-        made._fast_backoff.note_result(succeeded=False)
+        made._backoff.note_result(succeeded=False)
     return made.read([data])
 
 

@@ -1,27 +1,25 @@
-"""Reads frames into records: fast where a frame has a usual shape, liberal where it has not.
+"""Reads frames into records: by a template where a frame has the shape of one before, else plainly.
 
-Both ways end in `FrameDecoder._build_record`: the meaning of a record is decided in one place. The
-fast way decodes the header into a struct and leaves the body undecoded; at the first surprise it
-gives up, and the frame is read again record by record, so that one bad record does not take its
-neighbours with it.
+Both ways give the same. The plain way (`FrameDecoder._decode_plainly`) takes every spelling of the
+field, and reads record by record, so that one bad record does not take its neighbours with it. A
+template (`frame_template`) reads all frames at once. It is learned from a frame, and declines what
+it does not know.
 
-Where even the spelling is the usual one, a body stays undecoded until it is needed
-(`FrameDecoder.decode_bodies`): in a storm over few entities, only the bodies that count in the end
-are decoded.
+A body that a template has passed stays undecoded until it is needed (`FrameDecoder.decode_bodies`):
+in a storm over few entities, only the bodies that count in the end are decoded.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from datetime import datetime
 from itertools import groupby
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
-from instep.model.columns import CompactedAway
+from instep.model.columns import CompactedAway, concatenated
 from instep.model.records import (
     DecodedRecords,
     Record,
@@ -33,14 +31,14 @@ from instep.model.records import (
 from instep.model.streams import Mode, StreamInfo
 from instep.ports.plugin import Verifier
 from instep_tapi.wire.authenticity import NotAuthentic, check_authenticity
-from instep_tapi.wire.fast_columns import LazyColumns, decoded, lazy_columns
-from instep_tapi.wire.fast_decode import check_utf8, split_exact, split_fast
-from instep_tapi.wire.fast_fixed_width import fixed_width_columns
-from instep_tapi.wire.framing import NO_BODY, BadRecord, Fields, split_liberal
-from instep_tapi.wire.names import ANY_CLASS, MAX_NAME_CHARS, MAX_TEXT_CHARS
+from instep_tapi.wire.frame_shape import shape_of
+from instep_tapi.wire.frame_template import FrameTemplate
+from instep_tapi.wire.framing import NO_BODY, BadRecord, split_liberal
+from instep_tapi.wire.lazy_columns import LazyColumns, LazyRecord, open_records
+from instep_tapi.wire.names import ANY_CLASS, MAX_NAME_CHARS
 from instep_tapi.wire.record_body import decode_body, entity_of, uuid_of, with_header
 from instep_tapi.wire.record_header import (
-    LogRecordHeader,
+    PLACE_ENTRIES,
     check_text,
     partition_and_offset,
     plain_members,
@@ -49,7 +47,6 @@ from instep_tapi.wire.record_header import (
     text_of,
 )
 from instep_tapi.wire.subtree_filter import is_below
-from instep_tapi.wire.times import BROKEN_FRACTION, MAX_TIME_CHARS, UNBROKEN_CHARS
 
 __all__ = ["FrameDecoder", "decoder_for"]
 
@@ -61,14 +58,27 @@ MAX_FRAME_UNREADABLE = 100
 """Most unreadable records of one frame that are kept one by one; with more, the frame is kept as a
 whole.
 """
-_PLACE_ENTRIES = 2
-"""Of a full-log-record-offset-id, partition and offset are read; with more, all of it is kept."""
+_MAX_TEMPLATES = 4
+_MAX_LESSONS = 64
+"""So many frames may be learned at once, and one more for each …"""
+_FRAMES_A_LESSON = 256
+"""… frames that have come: a template costs as much as some hundred records."""
 _MAX_PASSED_OVER = 255
 _MAX_REASON_CHARS = 500
 
 
 _encode = msgspec.json.Encoder().encode
 _BAD_INPUT: Final = (ValueError, OverflowError, RecursionError, BadRecord)
+
+
+class _Reading(msgspec.Struct):
+    """What was read of some frames."""
+
+    parts: list[Sequence[RecordHeader]] = []
+    unreadable: list[Unreadable] = []
+    deviations: list[str] = []
+    unopened: bool = False
+    """Whether some of the bodies are not opened yet."""
 
 
 class FrameDecoder:
@@ -102,16 +112,15 @@ class FrameDecoder:
         self._with_uuid = with_uuid
         self._whole = whole
         self._verifier = verifier
-        self._stamp: str | None = None
-        self._stamp_us = 0
-        self._partitions = {""}
         self._all_whole = whole
+        self._partitions = {""}
         # Where few bodies were needed recently, they are not even parsed beforehand.
         self._scanned_records = self._opened_records = 0
-        # A stream whose frames never have a usual shape is seldom tried for one.
-        self._columns_backoff = _FastPathBackoff()
-        self._fast_backoff = _FastPathBackoff()
-        self._fixed_width_backoff = _FastPathBackoff()
+        self._templates: list[FrameTemplate] = []
+        """The one that read the last frames comes first."""
+        self._lessons: float = _MAX_LESSONS
+        # A stream that templates do not read is seldom tried.
+        self._backoff = _Backoff()
 
     @property
     def leaves_bodies(self) -> bool:
@@ -145,30 +154,29 @@ class FrameDecoder:
         return of_class and (not self._below or is_below(record, self._below))
 
     def _scanned(self, frames: Sequence[bytes], size_bytes: int) -> RecordChunk:
-        deviations, self._stated = list(self._stated), ()
-        if self._columns_backoff.is_due() and self._verifier is None:
-            columns = self._decode_columns(frames)
-            self._columns_backoff.note_result(succeeded=columns is not None)
-            if columns is not None:
-                counts, opens = dict(Counter(deviations)), self.decode_bodies
-                return RecordChunk(columns, (), counts, size_bytes, opens, self._all_whole)
-        records: list[Record] = []
-        unreadable: list[Unreadable] = []
-        for frame in frames:
-            # With a verifier record by record: its own bytes are what is signed.
-            if self._verifier is None and self._fast_backoff.is_due():
-                known = len(deviations)
-                try:
-                    records += self._decode_fast(frame, deviations)
-                except _BAD_INPUT:
-                    del deviations[known:]
-                    self._fast_backoff.note_result(succeeded=False)
-                else:
-                    self._fast_backoff.note_result(succeeded=True)
-                    continue
-            self._decode_liberal(frame, deviations, records, unreadable)
+        found = _Reading(deviations=list(self._stated))
+        self._stated = ()
+        # With a verifier record by record: its own bytes are what is signed.
+        if frames and self._verifier is None and self._backoff.is_due():
+            self._lessons = min(_MAX_LESSONS, self._lessons + len(frames) / _FRAMES_A_LESSON)
+            unusual = self._read(frames, found)
+            self._backoff.note_result(succeeded=2 * unusual <= len(frames))
+        else:
+            for frame in frames:
+                self._decode_plainly(frame, found)
+        parts = found.parts
+        records = concatenated(parts) if len(parts) > 1 else parts[0] if parts else []
+        decoder = None
+        if found.unopened:
+            decoder = self.decode_bodies
+            self._scanned_records = len(records)
         return RecordChunk(
-            records, unreadable, dict(Counter(deviations)), size_bytes, whole=self._all_whole
+            records,
+            found.unreadable,
+            dict(Counter(found.deviations)) if found.deviations else {},
+            size_bytes,
+            decoder,
+            whole=self._all_whole,
         )
 
     def decode_bodies(self, statements: Sequence[RecordHeader]) -> DecodedRecords:
@@ -176,97 +184,131 @@ class FrameDecoder:
         self._opened_records = len(statements)
         deviations: list[str] = []
         try:
-            records = self._decoded(statements, deviations)
+            records = self._opened(statements, deviations)
         except _BAD_INPUT:
             return self._decode_bodies_by_frame(statements)
         return DecodedRecords(records, (), dict(Counter(deviations)))
 
     def _decode_bodies_by_frame(self, statements: Sequence[RecordHeader]) -> DecodedRecords:
-        """Decode frame by frame; a frame that cannot be read is read again the liberal way."""
+        """Decode frame by frame; a frame that cannot be read is read again the plain way."""
         records: list[Record] = []
-        unreadable: list[Unreadable] = []
-        deviations: list[str] = []
+        found = _Reading()
         for frame, members in groupby(statements, lambda one: getattr(one, "frame", b"")):
-            group = list(members)
-            known = len(deviations)
+            group, known = list(members), len(found.deviations)
             try:
-                records += self._decoded(group, deviations)
+                records += self._opened(group, found.deviations)
             except _BAD_INPUT:
-                del deviations[known:]
-                read: list[Record] = []
-                self._decode_liberal(frame, deviations, read, unreadable)
+                del found.deviations[known:]
+                # The body may have a class that no template knows: the next ones are known.
+                self._learn(frame)
                 asked = {(one.key, one.token) for one in group}
-                records += [one for one in read if (one.key, one.token) in asked]
-        return DecodedRecords(records, unreadable, dict(Counter(deviations)))
+                self._decode_plainly(frame, found)
+                again = cast("list[Record]", found.parts.pop())
+                records += [one for one in again if (one.key, one.token) in asked]
+        return DecodedRecords(records, found.unreadable, dict(Counter(found.deviations)))
 
-    def _decoded(
-        self, statements: Iterable[RecordHeader], deviations: list[str]
+    def _opened(
+        self, statements: Sequence[RecordHeader], deviations: list[str]
     ) -> Sequence[Record]:
-        with_uuid, whole = self._with_uuid, self._whole
+        """These records with their bodies. Raises what bad input raises."""
         if isinstance(statements, LazyColumns):
-            return statements.opened(deviations, with_uuid=with_uuid, whole=whole)
-        return [decoded(one, deviations, with_uuid=with_uuid, whole=whole) for one in statements]
+            return statements.opened(deviations, with_uuid=self._with_uuid, whole=self._whole)
+        lazy = [one for one in statements if isinstance(one, LazyRecord)]
+        opened = iter(open_records(lazy, deviations, with_uuid=self._with_uuid, whole=self._whole))
+        return [
+            next(opened) if isinstance(one, LazyRecord) else cast("Record", one)
+            for one in statements
+        ]
 
-    def _decode_columns(self, frames: Sequence[bytes]) -> LazyColumns | None:
-        columns = None
-        if self.leaves_bodies and self._fixed_width_backoff.is_due():
-            with suppress(*_BAD_INPUT):
-                columns = fixed_width_columns(self._stream, frames, self._times_us)
-            self._fixed_width_backoff.note_result(succeeded=columns is not None)
-        try:
-            if columns is None:
-                exact = split_exact(frames, with_bodies=not self.leaves_bodies)
-                if exact is None or not exact.headers:
-                    return None
-                columns = lazy_columns(self._stream, exact, self._times_us)
-            if columns is not None and columns.partition not in self._partitions:
-                self._add_partition(columns.partition)
-        except _BAD_INPUT:
-            return None
-        if columns is not None:
-            self._scanned_records = len(columns)
-        return columns
+    # -- by templates ------------------------------------------------------------------------------
 
-    def _times_us(self, stamps: Sequence[str]) -> list[int]:
-        """Under load many records were appended in one millisecond: a time is read once."""
-        times_us = {stamp: _time_us(stamp) for stamp in set(stamps)}
-        return list(map(times_us.__getitem__, stamps))
+    def _read(self, frames: Sequence[bytes], found: _Reading) -> int:
+        """Read by templates what they know. Returns how many frames are read plainly."""
+        if not self._templates:
+            self._learn(frames[0])
+        part = self._read_by_template(frames)
+        if part is None and len(frames) > 1:
+            half = len(frames) // 2
+            return self._read(frames[:half], found) + self._read(frames[half:], found)
+        if part is None and self._learn(frames[0]):
+            part = self._read_by_template(frames)
+        if part is None:
+            self._decode_plainly(frames[0], found)
+            return 1
+        found.parts.append(part)
+        found.unopened = True
+        return 0
 
-    def _decode_fast(self, frame: bytes, deviations: list[str]) -> list[Record]:
-        record = self._build_record
+    def _read_by_template(self, frames: Sequence[bytes]) -> Sequence[LazyRecord] | None:
+        """All records of these frames; None where no template reads them all."""
+        with_bodies = not self.leaves_bodies
+        for at, template in enumerate(self._templates):
+            try:
+                part = template.read(self._stream, frames, with_bodies=with_bodies)
+                for partition in _partitions_of(part):
+                    self._add_partition(partition)
+            except _BAD_INPUT:
+                continue
+            if at:
+                self._templates.insert(0, self._templates.pop(at))
+            return part
+        return None
+
+    def _learn(self, frame: bytes) -> bool:
+        """Learn the shape of a frame. Returns whether that is new, and a template reads it now."""
+        if self._lessons < 1:
+            return False
+        self._lessons -= 1
+        with suppress(*_BAD_INPUT):
+            shape, known = shape_of(frame), None
+            for template in self._templates:
+                with suppress(ValueError):
+                    shape, known = template.shape.joined(shape), template
+                    break
+            if known is None or known.shape != shape:
+                learned = FrameTemplate(shape)
+                if self._reads_rightly(learned, frame):
+                    kept = [one for one in self._templates if one is not known]
+                    self._templates = [learned, *kept][:_MAX_TEMPLATES]
+                    return True
+        return False
+
+    def _reads_rightly(self, template: FrameTemplate, frame: bytes) -> bool:
+        """Whether a template gives of a frame what the plain way gives."""
+        lazy = template.read(self._stream, [frame], with_bodies=True)
+        deviations: list[str] = []
+        records = list(self._opened(lazy, deviations))
+        plain = _Reading()
+        self._decode_plainly(frame, plain)
+        return (
+            [records] == plain.parts
+            and not plain.unreadable
+            and Counter(deviations) == Counter(plain.deviations)
+        )
+
+    # -- plainly -----------------------------------------------------------------------------------
+
+    def _decode_plainly(self, frame: bytes, found: _Reading) -> None:
+        """Read record by record, in any spelling. Adds one part."""
         records: list[Record] = []
-        for item in split_fast(check_utf8(frame), deviations):
-            header = item.log_record_header
-            stamp = header.log_append_time_stamp
-            if stamp != self._stamp:
-                self._stamp, self._stamp_us = stamp, _time_us(stamp)
-            records.append(record(header, self._stamp_us, item.log_record_body, deviations))
-        return records
-
-    def _decode_liberal(
-        self,
-        frame: bytes,
-        deviations: list[str],
-        records: list[Record],
-        unreadable: list[Unreadable],
-    ) -> None:
+        bad_records: list[Unreadable] = []
+        found.parts.append(records)
         try:
             items = split_liberal(frame)
         except BadRecord as bad:
-            unreadable.append(Unreadable(self._stream, frame, str(bad)))
+            found.unreadable.append(Unreadable(self._stream, frame, str(bad)))
             return
         if len(items) > MAX_FRAME_RECORDS:
             reason = f"{len(items):,} records in one frame; at most {MAX_FRAME_RECORDS:,} are taken"
-            unreadable.append(Unreadable(self._stream, frame, reason))
+            found.unreadable.append(Unreadable(self._stream, frame, reason))
             return
-        bad_records: list[Unreadable] = []
         for item in items:
             raw = bytes(item)
-            record_deviations: list[str] = []
+            deviations: list[str] = []
             try:
-                records.append(self._decode_one(raw, record_deviations))
+                records.append(self._decode_one(raw, deviations))
             except NotAuthentic as bad:
-                deviations.append(bad.deviation)
+                found.deviations.append(bad.deviation)
                 reason = str(bad)
             except BadRecord as bad:
                 reason = str(bad)
@@ -275,7 +317,7 @@ class FrameDecoder:
             except (ValueError, OverflowError) as error:
                 reason = f"malformed: {error}"[:_MAX_REASON_CHARS]
             else:
-                deviations += record_deviations
+                found.deviations += deviations
                 continue
             if len(bad_records) <= MAX_FRAME_UNREADABLE:
                 bad_records.append(Unreadable(self._stream, raw, reason, _token_of(raw)))
@@ -284,7 +326,7 @@ class FrameDecoder:
                 f"more than {MAX_FRAME_UNREADABLE} records of the frame: {bad_records[0].reason}"
             )
             bad_records = [Unreadable(self._stream, frame, reason)]
-        unreadable += bad_records
+        found.unreadable += bad_records
 
     def _decode_one(self, raw: bytes, deviations: list[str]) -> Record:
         raw.decode()
@@ -294,46 +336,31 @@ class FrameDecoder:
         if "log-record-header" not in members:
             raise BadRecord("no log-record-header: not a log-record (TR-548 3.10)")
         header, appended_at_us, rest = read_header(members["log-record-header"], deviations)
-        body = decode_body(members.get("log-record-body", NO_BODY))
-        return self._build_record(header, appended_at_us, body, deviations, rest)
-
-    def _build_record(
-        self,
-        header: LogRecordHeader,
-        appended_at_us: int,
-        body: Fields | None,
-        deviations: list[str],
-        rest: Fields | None = None,
-    ) -> Record:
-        """`rest`: members of the header that are not read; kept in the envelope."""
-        token, key = header.token, header.entity_key
-        if not 0 < len(token) <= MAX_TEXT_CHARS or "\0" in token:
-            check_text("token", token)
-        if not 0 < len(key) <= MAX_TEXT_CHARS or "\0" in key:
-            check_text("entity-key", key)
+        check_text("token", header.token)
+        check_text("entity-key", header.entity_key)
         kind, whole, spelling = read_record_type(header.record_type)
-        if spelling:
-            deviations += spelling
-        partition, offset = partition_and_offset(header.full_log_record_offset_id, deviations)
-        if partition not in self._partitions:
-            self._add_partition(partition)
-        entity_class, content, envelope, ends = entity_of(
-            kind, body, header.record_type, deviations
-        )
+        deviations += spelling
         place = header.full_log_record_offset_id
-        if len(place) > _PLACE_ENTRIES:
-            rest = {**(rest or {}), "full-log-record-offset-id": msgspec.Raw(_encode(place))}
+        partition, offset = partition_and_offset(place, deviations)
+        self._add_partition(partition)
+        entity_class, content, envelope, ends = entity_of(
+            kind,
+            decode_body(members.get("log-record-body", NO_BODY)),
+            header.record_type,
+            deviations,
+        )
+        if len(place) > PLACE_ENTRIES:
+            rest["full-log-record-offset-id"] = msgspec.Raw(_encode(place))
         if rest:
             envelope = with_header(envelope, rest)
         whole = whole and self._whole
         if not whole:
             self._all_whole = False
-        uuid = uuid_of(content, envelope) if self._with_uuid and content else ""
         return Record(
             self._stream,
-            key,
+            header.entity_key,
             kind,
-            token,
+            header.token,
             appended_at_us,
             partition,
             offset,
@@ -341,11 +368,13 @@ class FrameDecoder:
             content,
             envelope,
             ends,
-            uuid,
+            uuid_of(content, envelope) if self._with_uuid and content else "",
             whole,
         )
 
     def _add_partition(self, partition: str) -> None:
+        if partition in self._partitions:
+            return
         if len(partition) > MAX_NAME_CHARS or "\0" in partition:
             raise BadRecord(f"{partition[:64]!r} with {len(partition)} characters is no partition")
         if len(self._partitions) > MAX_PARTITIONS:
@@ -353,8 +382,8 @@ class FrameDecoder:
         self._partitions.add(partition)
 
 
-class _FastPathBackoff:
-    """A fast path that is tried less and less often while it fails."""
+class _Backoff:
+    """What is tried less and less often while it fails."""
 
     def __init__(self) -> None:
         self._skips = self._skips_left = 0
@@ -368,16 +397,6 @@ class _FastPathBackoff:
     def note_result(self, *, succeeded: bool) -> None:
         self._skips = 0 if succeeded else min(2 * self._skips + 1, _MAX_PASSED_OVER)
         self._skips_left = self._skips
-
-
-def _time_us(stamp: str) -> int:
-    # Python takes any character for the T: 20211111102220Z would be 02:22, eight hours before it.
-    moment = datetime.fromisoformat(stamp) if stamp[10:11] == "T" else None
-    long = len(stamp) > UNBROKEN_CHARS
-    broken = long and (len(stamp) > MAX_TIME_CHARS or BROKEN_FRACTION.search(stamp))
-    if moment is None or moment.tzinfo is None or broken:
-        raise BadRecord("an unusual time is left to the liberal decoder")
-    return round(moment.timestamp() * 1_000_000)
 
 
 def decoder_for(
@@ -395,6 +414,12 @@ def decoder_for(
         only=stream.details.get("only", ()),
         below=stream.details.get("below", ()),
     )
+
+
+def _partitions_of(records: Sequence[LazyRecord]) -> Collection[str]:
+    if isinstance(records, LazyColumns):
+        return (records.partition,)
+    return {record.partition for record in records}
 
 
 def _header(record: RecordHeader) -> CompactedAway:

@@ -1,5 +1,5 @@
 """Takes WebSocket messages apart into log-records, one at a time: the reference for
-`fast_decode`.
+`frame_template`.
 
 TR-548 leaves the framing open. Accepted: one bare log-record, a list of them, ``{"log-record":
 […]}``, ``{"stream-record": {…}}`` as the YANG notification is, and that in
@@ -8,13 +8,23 @@ TR-548 leaves the framing open. Accepted: one bare log-record, a list of them, `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from instep_tapi.wire.names import strip_module
 
-__all__ = ["NO_BODY", "BadRecord", "Fields", "decode_fields", "split_liberal"]
+__all__ = [
+    "NO_BODY",
+    "WRAPPER_DEPTH",
+    "BadRecord",
+    "Fields",
+    "decode_fields",
+    "decode_items",
+    "inner_member",
+    "is_list",
+    "split_liberal",
+]
 
 
 Fields = dict[str, msgspec.Raw]
@@ -24,18 +34,18 @@ Fields = dict[str, msgspec.Raw]
 NO_BODY = msgspec.Raw(b"null")
 
 
-_WRAPPER_DEPTH = 5
+WRAPPER_DEPTH = 5
 
 
 class BadRecord(Exception):
     """A frame or record cannot be read; the text is the reason, as the quarantine shows it."""
 
 
-_items = msgspec.json.Decoder(list[msgspec.Raw])
 _value = msgspec.json.Decoder(msgspec.Raw)
 
 
 decode_fields = msgspec.json.Decoder(Fields).decode
+decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 JSON_BLANKS = b" \t\r\n"
@@ -44,7 +54,7 @@ JSON_BLANKS = b" \t\r\n"
 def split_liberal(frame: bytes) -> Sequence[bytes | msgspec.Raw]:
     """Each record of a frame as its own JSON, in order. Raises `BadRecord`."""
     try:
-        return _split(frame, _WRAPPER_DEPTH)
+        return _split(frame, WRAPPER_DEPTH)
     except RecursionError:
         raise BadRecord("JSON nested too deeply") from None
     except ValueError as error:  # malformed JSON, or text that is not UTF-8
@@ -54,16 +64,27 @@ def split_liberal(frame: bytes) -> Sequence[bytes | msgspec.Raw]:
 def _split(value: bytes, depth: int) -> Sequence[bytes | msgspec.Raw]:
     if depth == 0:
         raise BadRecord("no log-record within the wrappers")
-    opening = value.lstrip(JSON_BLANKS)[:1]
-    if opening == b"[":
-        return _items.decode(value)
-    if opening != b"{":
+    if is_list(value):
+        return decode_items(value)
+    if value.lstrip(JSON_BLANKS)[:1] != b"{":
         _value.decode(value)
         raise BadRecord("a JSON value that is neither an object nor a list")
-    members = {strip_module(name): raw for name, raw in decode_fields(value).items()}
-    if "log-record-header" in members:
-        return [value]
-    for name in ("log-record", "stream-record", "notification"):
-        if name in members:
-            return _split(bytes(members[name]), depth - 1)
-    return [value]
+    members = decode_fields(value)
+    inner = inner_member(members)
+    return [value] if inner is None else _split(bytes(members[inner]), depth - 1)
+
+
+def is_list(value: bytes) -> bool:
+    """Whether a JSON value is a list."""
+    return value.lstrip(JSON_BLANKS)[:1] == b"["
+
+
+def inner_member(members: Iterable[str]) -> str | None:
+    """The member of an object that holds its log-records; None: it is a log-record, or none."""
+    names = {strip_module(name): name for name in members}
+    if "log-record-header" in names:
+        return None
+    found = (
+        names[name] for name in ("log-record", "stream-record", "notification") if name in names
+    )
+    return next(found, None)

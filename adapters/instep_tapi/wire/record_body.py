@@ -35,8 +35,10 @@ __all__ = [
     "class_named",
     "decode_body",
     "entity_of",
+    "is_without_module",
     "open_body",
     "parent_address_of",
+    "read_class",
     "states_clear",
     "uuid_of",
     "with_header",
@@ -89,18 +91,18 @@ def open_body(body: Fields, deviations: list[str]) -> tuple[str, bytes, bytes]:
 
     Content is the provider's own bytes. Deviations are added to `deviations`. Raises `BadRecord`.
     """
-    if "record-content" not in body or "event-time-stamp" not in body:
+    if is_without_module(body):
         body = _without_module(body, deviations)
     entity_class, container = "", None
     if "record-content" in body:
         stated = bytes(body["record-content"])
         if len(stated) > _MAX_IDENTITY_BYTES:
             raise BadRecord("a record-content that is too long to be a class")
-        entity_class, container, spelling = _read_class(stated)
+        entity_class, container, spelling = read_class(stated)
         if spelling:
             deviations += spelling
         if BACKSLASH in stated:
-            # Without escapes, as the fast way has it: a repeated statement is no change.
+            # Without escapes, as a template has it: a repeated statement is no change.
             body["record-content"] = msgspec.Raw(_encode(_text.decode(stated)))
     else:
         deviations.append("record-content-missing")
@@ -109,7 +111,8 @@ def open_body(body: Fields, deviations: list[str]) -> tuple[str, bytes, bytes]:
     else:
         entity_class, content = _other_container(body, entity_class, container, deviations)
     # In one order, whatever the provider's order: a repeated statement is no change.
-    envelope = _encode({name: body[name] for name in _ENVELOPE if name in body} | body)
+    first = {name: body[name] for name in _ENVELOPE if name in body}
+    envelope = _encode(first | dict(sorted(body.items())))
     if "event-time-stamp" not in body:
         deviations.append("event-time-missing")
     elif envelope.find(NESTED_TIME, 0, NESTED_TIME_WITHIN_BYTES) >= 0:
@@ -127,7 +130,7 @@ def _object(content: bytes, container: str) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _read_class(stated: bytes) -> tuple[str, str | None, tuple[str, ...]]:
+def read_class(stated: bytes) -> tuple[str, str | None, tuple[str, ...]]:
     """Class, container member and deviations of the JSON text of a record-content."""
     text = _text.decode(stated)
     name = class_named(text)
@@ -137,6 +140,11 @@ def _read_class(stated: bytes) -> tuple[str, str | None, tuple[str, ...]]:
     if name not in _KNOWN_CLASSES:
         deviations = (*deviations, "class-unknown")
     return name, container_of(name), deviations
+
+
+def is_without_module(body: Fields) -> bool:
+    """Whether the members of this body are taken without the prefix of their module."""
+    return "record-content" not in body or "event-time-stamp" not in body
 
 
 def _without_module(body: Fields, deviations: list[str]) -> Fields:

@@ -27,6 +27,7 @@ from instep_tapi.wire.times import read_time
 
 __all__ = [
     "MAX_OFFSET",
+    "PLACE_ENTRIES",
     "LogRecordHeader",
     "NameValue",
     "check_text",
@@ -39,6 +40,8 @@ __all__ = [
 
 
 MAX_OFFSET = 2**63 - 1
+PLACE_ENTRIES = 2
+"""Of a full-log-record-offset-id, partition and offset are read; with more, all of it is kept."""
 
 
 _MODULE = f"{STREAMING_MODULE}:"

@@ -1,6 +1,4 @@
-"""Frames in any spelling, and the three ways to read them: by columns, by structs, by the
-reference.
-"""
+"""Frames in any spelling, and the two ways to read them: by a template, and plainly."""
 
 from __future__ import annotations
 
@@ -24,20 +22,17 @@ from instep_tapi_provider.records import (
 )
 from tests.fuzz.seeds import WORDS
 
-__all__ = ["WAYS", "Way", "chunks_of_frames", "places", "read_by", "usual_frames"]
+__all__ = ["Way", "chunks_of_frames", "places", "read_by", "usual_frames"]
 
-Way = Literal["columns", "columns of headers", "structs", "reference"]
-WAYS: Final[tuple[Way, ...]] = ("columns", "columns of headers", "structs", "reference")
+Way = Literal["template", "template of headers", "plain"]
 
 
 def read_by(way: Way, frames: Sequence[bytes], *, with_uuid: bool = False) -> RecordChunk:
-    """These frames read in one way; where that declines, the next plainer one reads them."""
+    """These frames read in one way; what a template declines is read plainly."""
     decoder = FrameDecoder("s", with_uuid=with_uuid)
-    if way in ("structs", "reference"):
-        decoder._columns_backoff._skips_left = 1_000_000
-    if way == "reference":
-        decoder._fast_backoff._skips_left = 1_000_000
-    if way == "columns of headers":
+    if way == "plain":
+        decoder._backoff._skips_left = 1_000_000
+    if way == "template of headers":
         decoder._scanned_records, decoder._opened_records = 10, 1  # few bodies were needed
     return decoder.read(frames)
 
@@ -256,6 +251,8 @@ def usual_frames(draw: st.DrawFn) -> list[bytes]:
 def chunks_of_frames(draw: st.DrawFn) -> list[bytes]:
     """Frames in every spelling of the provider, some then spelled oddly, or cut off."""
     frames = draw(usual_frames() | _frames_of_the_provider())
+    for change in draw(st.lists(st.sampled_from(_HABITS), max_size=3, unique=True)):
+        frames = _changed(draw, change, frames)
     for _ in range(draw(st.integers(0, 3))):
         at = draw(st.integers(0, len(frames) - 1))
         frames[at] = _respelled(draw, frames[at])
@@ -263,6 +260,72 @@ def chunks_of_frames(draw: st.DrawFn) -> list[bytes]:
         at = draw(st.integers(0, len(frames) - 1))
         frames[at] = _broken(draw, frames[at])
     return frames
+
+
+def _log_records(node: _Node) -> list[_Object]:
+    named = (b'"log-record-header"', b'"tapi-streaming:log-record-header"')
+    return [one for one in _objects(node) if any(name in named for name, _ in one.members)]
+
+
+def _with_prefixes(_seed: int, frame: _Node) -> _Node:
+    for record in _log_records(frame):
+        for part in (record, *(value for _, value in record.members)):
+            if isinstance(part, _Object):
+                part.members = [(b'"tapi-streaming:' + name[1:], one) for name, one in part.members]
+    return frame
+
+
+def _with_prefixed_parts(_seed: int, frame: _Node) -> _Node:
+    for record in _log_records(frame):
+        record.members = [(b'"tapi-streaming:' + name[1:], one) for name, one in record.members]
+    return frame
+
+
+def _with_vendor_member(seed: int, frame: _Node) -> _Node:
+    """In header or body, mostly of one name."""
+    member = [b'"x-vendor"', b'"tapi-streaming:y"', b'"v:z"', '"é"'.encode(), b'"a"'][seed % 5]
+    for record in _log_records(frame):
+        part = record.members[seed // 5 % len(record.members)][1]
+        if isinstance(part, _Object):
+            at = seed // 10 % (len(part.members) + 1)
+            part.members.insert(at, (member, _ODD_VALUES[seed // 10 % 8]))
+    return frame
+
+
+def _without_offsets(_seed: int, frame: _Node) -> _Node:
+    for record in _log_records(frame):
+        for _, part in record.members:
+            if isinstance(part, _Object):
+                part.members = [one for one in part.members if b"offset-id" not in one[0]]
+    return frame
+
+
+def _of_one_record(_seed: int, frame: _Node) -> _Node:
+    """`{"log-record": r}` where it was a list of one."""
+    if isinstance(frame, list) and len(frame) == 1:
+        return _Object([(b'"log-record"', frame[0])])
+    for one in _objects(frame):
+        one.members = [
+            (
+                name,
+                value[0] if isinstance(value, list) and b"log-record" in name and value else value,
+            )
+            for name, value in one.members
+        ]
+    return frame
+
+
+_HABITS: Final[list[Callable[[int, _Node], _Node]]] = [
+    *(_with_prefixes, _with_prefixed_parts, _with_vendor_member, _without_offsets, _of_one_record)
+]
+"""What a provider does to all of its frames."""
+
+
+def _changed(
+    draw: st.DrawFn, change: Callable[[int, _Node], _Node], frames: list[bytes]
+) -> list[bytes]:
+    seed = draw(st.integers(0, 99))
+    return [_written(change(seed, _parsed(frame)), b"") for frame in frames]
 
 
 def _respelled(draw: st.DrawFn, frame: bytes) -> bytes:

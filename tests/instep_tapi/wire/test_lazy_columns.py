@@ -8,25 +8,15 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from instep import Mode, Position
 from instep.alignment.commit_batches import decode_chunk
 from instep.alignment.machine import Alignment
 from instep.model.batches import Batch
-from instep.model.records import Record, RecordChunk, RecordType
+from instep.model.records import Record, RecordChunk
 from instep.model.streams import StreamInfo
 from instep_tapi.wire.decoder import FrameDecoder
-from instep_tapi.wire.fast_columns import (
-    EXACT_RECORD_TYPES,
-    _entities_at_once,
-    _entities_one_by_one,
-)
-from instep_tapi.wire.fast_decode import LazyBody, split_exact
-from instep_tapi.wire.framing import BadRecord
 from tests.instep_tapi.log_record_kit import APPENDED_US, log_record
-from tests.instep_tapi.wire.frames_kit import usual_frames
 
 # Only who looks for the state of the alarm sees that it cannot be read: no float is so large.
 UNREADABLE = {
@@ -201,58 +191,3 @@ def test_what_is_read_does_not_depend_on_what_was_asked_for_before(
     assert list(found.records) == list(once.records)
     assert list(found.unreadable) == list(once.unreadable)
     assert found.deviations == once.deviations
-
-
-def _updates(
-    frames: list[bytes], *, with_bodies: bool = True
-) -> tuple[list[RecordType], list[LazyBody]]:
-    """The kinds and bodies of the updates among these frames; decoded `with_bodies`."""
-    exact = split_exact(frames, with_bodies=with_bodies)
-    if exact is None:
-        return [], []
-    bodies = [
-        body
-        for header, body in zip(exact.headers, exact.bodies, strict=True)
-        if EXACT_RECORD_TYPES[header.record_type] is RecordType.CREATE_UPDATE
-    ]
-    return [RecordType.CREATE_UPDATE] * len(bodies), bodies
-
-
-@given(usual_frames(), st.booleans())
-def test_entities_at_once_are_those_one_by_one(frames: list[bytes], with_bodies: bool) -> None:
-    kinds, bodies = _updates(frames, with_bodies=with_bodies)
-    deviations, expected_deviations = list[str](), list[str]()
-    try:
-        at_once = _entities_at_once(kinds, bodies, deviations)
-    except (ValueError, BadRecord):
-        with pytest.raises((ValueError, BadRecord)):
-            _entities_one_by_one(kinds, bodies, [])
-        return
-    if bodies and at_once is not None:
-        expected = _entities_one_by_one(kinds, bodies, expected_deviations)
-        assert [list(column) for column in at_once] == [list(column) for column in expected]
-        assert sorted(deviations) == sorted(expected_deviations)
-
-
-@pytest.mark.parametrize(
-    ("detector", "ends"),
-    [
-        ({"alarm-detector-state": "CLEAR"}, True),
-        ({"alarm-detector-state": "ACTIVE", "text": "\\CLEAR é"}, False),
-        ({"text": "a\\b"}, False),
-    ],
-)
-def test_updates_are_opened_at_once(detector: dict[str, str], ends: bool) -> None:
-    body = {
-        "event-time-stamp": {"approx-date": "2021-04-28T14:14:20Z"},
-        "record-content": "CONDITION_DETECTOR",
-        "condition-detector": detector,
-        "parent-address": [],
-    }
-    kinds, bodies = _updates([dumped(stated(1, body=body)), dumped(stated(2, "b", body=body))])
-    deviations: list[str] = []
-    entities = _entities_at_once(kinds, bodies, deviations)
-    assert entities is not None
-    assert list(entities[3]) == [ends, ends]
-    assert deviations == ["event-time-nested"] * 2
-    assert _entities_at_once([RecordType.DELETE, *kinds], [None, *bodies], []) is None

@@ -1,0 +1,279 @@
+"""Records that a template has read: headers in columns, bodies decoded when they are asked for.
+
+tests/instep_tapi/wire/test_frame_template.py holds them equal to what the plain way reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat
+from operator import attrgetter, itemgetter, methodcaller
+from typing import ClassVar, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from instep.model.columns import HeaderArrays, HeaderColumns, RecordColumns
+from instep.model.records import Record, RecordHeader, RecordType
+from instep_tapi.wire.containment import CONTAINED_CLASSES
+from instep_tapi.wire.framing import NO_BODY, BadRecord
+from instep_tapi.wire.names import CONDITION_DETECTOR
+from instep_tapi.wire.record_body import (
+    BACKSLASH,
+    CLEAR,
+    NESTED_TIME,
+    NESTED_TIME_WITHIN_BYTES,
+    PARENT_MISSING,
+    Buffer,
+    states_clear,
+    uuid_of,
+)
+
+__all__ = ["Body", "LazyBody", "LazyColumns", "LazyRecord", "Spelling", "open_records"]
+
+_UPDATE: Final = RecordType.CREATE_UPDATE
+_TIME: Final = b'{"event-time-stamp":'
+_BRACE: Final = ord("{")
+# The driver of SQLite binds a `bytearray` as it is; for `bytes` it looks for an adapter each time.
+_join: Final = bytearray().join
+_entity: Final = attrgetter("entity")
+_first_byte: Final = itemgetter(0)
+_deviations: Final = attrgetter("deviations")
+_find_nested: Final = methodcaller("find", NESTED_TIME, 0, NESTED_TIME_WITHIN_BYTES)
+
+
+class Body(msgspec.Struct, gc=False):
+    """A log-record-body with its parts undecoded; `frame_template` makes a type for each class."""
+
+    entity_class: ClassVar[str]
+    content_member: ClassVar[bytes]
+    """The record-content as it stands in the envelope."""
+    optional: ClassVar[tuple[tuple[bytes, str], ...]]
+    """The members that follow there: what is written before each value, and its attribute."""
+    deviations: ClassVar[tuple[str, ...]]
+    """Those of each body of the type."""
+    prefixed: ClassVar[tuple[str, ...]]
+    """Attributes that are a deviation more where they are stated."""
+    is_usual: ClassVar[bool] = True
+    """Whether no body of the type has a deviation but for its time."""
+    event_time: ClassVar[msgspec.Raw]
+    entity: ClassVar[msgspec.Raw] = NO_BODY
+    parent_address: ClassVar[msgspec.Raw] = NO_BODY
+
+    def envelope(self) -> bytearray:
+        """As `open_body` makes it."""
+        if not self.optional:
+            return _join((_TIME, self.event_time, self.content_member, b"}"))
+        parts = [_TIME, self.event_time, self.content_member]
+        for name, attribute in self.optional:
+            value = getattr(self, attribute)
+            if value is not NO_BODY:
+                parts += name, value
+        parts.append(b"}")
+        return _join(parts)
+
+
+class _NoBody(Body):
+    """That of a record without one."""
+
+    entity_class = ""
+    optional = ()
+    deviations = prefixed = ()
+
+    def envelope(self) -> bytearray:
+        return bytearray()
+
+
+_NOTHING: Final = _NoBody()
+
+LazyBody: TypeAlias = Body | bytes | msgspec.Raw
+"""A body that is decoded, or to be decoded by `Spelling.decode_body`; `NO_BODY` for none."""
+
+
+class Spelling(NamedTuple):
+    """How a record is spelled whose body is not opened yet."""
+
+    decode_body: Callable[[bytes | msgspec.Raw], Body]
+    """Raises what msgspec raises."""
+    deviations: tuple[str, ...] = ()
+    """Those of its header."""
+
+    def with_deviations(self, *more: str) -> Spelling:
+        return Spelling(self.decode_body, (*self.deviations, *more))
+
+
+_NOT_SPELLED: Final = Spelling(msgspec.json.Decoder(_NoBody).decode)
+
+
+class LazyRecord(RecordHeader, frozen=True, gc=False):
+    """A record whose body was not needed yet, with the frame that it came in."""
+
+    body: LazyBody = NO_BODY
+    rest: bytes = b""
+    """Members of its header that are kept in the envelope, as JSON without braces."""
+    spelling: Spelling = _NOT_SPELLED
+    frame: bytes = b""
+
+
+class LazyColumns(HeaderColumns[LazyRecord]):
+    """Consecutive records, in columns, bodies unopened."""
+
+    more = ("bodies", "rests", "spellings", "frames")
+
+    def __init__(
+        self,
+        headers: HeaderArrays,
+        bodies: Sequence[LazyBody],
+        rests: Sequence[bytes],
+        spellings: Sequence[Spelling],
+        frames: Sequence[bytes],
+    ) -> None:
+        super().__init__(headers)
+        self.bodies = bodies
+        self.rests = rests
+        self.spellings = spellings
+        self.frames = frames
+
+    def at(self, index: int) -> LazyRecord:
+        return LazyRecord(
+            self.stream,
+            self.keys[index],
+            self.kinds[index],
+            self.tokens[index],
+            self.appended_at_us[index],
+            self.partition,
+            self.offsets[index],
+            self.bodies[index],
+            self.rests[index],
+            self.spellings[index],
+            self.frames[index],
+        )
+
+    def opened(self, deviations: list[str], *, with_uuid: bool, whole: bool) -> RecordColumns:
+        """All of them, their bodies looked into. Raises what bad input raises."""
+        parts = (self.kinds, self.bodies, self.rests, self.spellings)
+        opened = _open(*parts, deviations, with_uuid=with_uuid)
+        return RecordColumns(self.headers, *opened, whole=whole)
+
+
+def open_records(
+    records: Sequence[LazyRecord], deviations: list[str], *, with_uuid: bool, whole: bool
+) -> Iterable[Record]:
+    """These records, their bodies looked into. Raises what bad input raises."""
+    columns = zip(*map(msgspec.structs.astuple, records), strict=True)
+    *headers, bodies, rests, spellings, _ = columns
+    classes, contents, envelopes, ends, uuids = _open(
+        headers[2], bodies, rests, spellings, deviations, with_uuid=with_uuid
+    )
+    return map(
+        Record,
+        *headers,
+        classes,
+        map(bytes, contents),
+        map(bytes, envelopes),
+        ends,
+        uuids,
+        repeat(whole),
+    )
+
+
+_Opened: TypeAlias = tuple[
+    Sequence[str], Sequence[Buffer], Sequence[Buffer], Sequence[bool], Sequence[str]
+]
+"""Classes, contents, envelopes, whether the entity ends, and uuids."""
+
+
+def _open(
+    kinds: Sequence[RecordType],
+    bodies: Sequence[LazyBody],
+    rests: Sequence[bytes],
+    spellings: Sequence[Spelling],
+    deviations: list[str],
+    *,
+    with_uuid: bool,
+) -> _Opened:
+    """As `entity_of`, for all bodies at once. Raises what decoding raises, and `BadRecord` for
+    what only the plain way can judge.
+    """
+    stated = [
+        body
+        if isinstance(body, Body)
+        else _NOTHING
+        if body is NO_BODY
+        else spelling.decode_body(body)
+        for body, spelling in zip(bodies, spellings, strict=True)
+    ]
+    contents = list(map(bytearray, map(_entity, stated)))
+    if set(map(_first_byte, contents)) != {_BRACE}:
+        contents = list(map(_content_of, kinds, stated))
+    envelopes = [body.envelope() for body in stated]
+    nested = list(map(_find_nested, envelopes))
+    deviations += ["event-time-nested"] * (len(nested) - nested.count(-1))
+    if any(rests):
+        envelopes = list(map(_with_rest, envelopes, rests))
+    text = b"".join(contents)
+    if not (text.isascii() and all(map(bytearray.isascii, envelopes))):
+        # msgspec does not check raw bytes.
+        for part in chain(contents, envelopes):
+            part.decode()
+    if not all(one.is_usual for one in set(map(type, stated))):
+        _count_deviations(kinds, stated, deviations)
+    if spellings.count(spellings[0]) == len(spellings):
+        deviations += spellings[0].deviations * len(spellings)
+    else:
+        deviations += chain.from_iterable(map(_deviations, spellings))
+    classes = [body.entity_class for body in stated]
+    ends = [False] * len(kinds)
+    if kinds.count(_UPDATE) < len(kinds):
+        ends = [kind is not _UPDATE for kind in kinds]
+    # From the end, which takes half as long.
+    if CONDITION_DETECTOR in classes and (text.rfind(CLEAR) >= 0 or BACKSLASH in text):
+        ends = [
+            end or (name == CONDITION_DETECTOR and states_clear(content, deviations))
+            for end, name, content in zip(ends, classes, contents, strict=True)
+        ]
+    uuids = [""] * len(stated)
+    if with_uuid:
+        uuids = [
+            uuid_of(content, envelope) if content else ""
+            for content, envelope in zip(contents, envelopes, strict=True)
+        ]
+    return classes, contents, envelopes, ends, uuids
+
+
+def _content_of(kind: RecordType, body: Body) -> bytearray:
+    if body.entity is not NO_BODY:
+        content = bytearray(body.entity)
+        if content[0] != _BRACE:
+            raise BadRecord("what is no object is judged by the plain way")
+        return content
+    others = [bytes(getattr(body, attribute)) for _, attribute in body.optional]
+    if kind is _UPDATE or any(other.startswith(b"{") for other in others):
+        raise BadRecord("which member is the entity is judged by the plain way")
+    return bytearray()
+
+
+def _with_rest(envelope: bytearray, rest: bytes) -> bytearray:
+    """As `with_header`."""
+    if rest:
+        comma = b"," if envelope else b"{"
+        envelope[-1:] = b'%b"log-record-header":{%b}}' % (comma, rest)
+    return envelope
+
+
+def _count_deviations(
+    kinds: Sequence[RecordType], bodies: Sequence[Body], deviations: list[str]
+) -> None:
+    deviations += chain.from_iterable(map(_deviations, bodies))
+    deviations += [
+        "needless-prefix"
+        for body in bodies
+        for attribute in body.prefixed
+        if getattr(body, attribute) is not NO_BODY
+    ]
+    deviations += [
+        PARENT_MISSING
+        for kind, body in zip(kinds, bodies, strict=True)
+        if kind is _UPDATE
+        and body.parent_address is NO_BODY
+        and body.entity_class in CONTAINED_CLASSES
+    ]
