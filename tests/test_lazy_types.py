@@ -18,7 +18,7 @@ SOURCES = ("sdk", "adapters", "store", "spark_sink")
 EXCEPTIONS = {
     "sdk/instep/model/conversion.py": "it describes the type before it hands `convert` out",
     "sdk/instep/config/options.py": "the structs of plug-ins come with them; under a lock",
-    "adapters/instep_tapi/wire/frame_template.py": "its types are all made before one is handed out",
+    "adapters/instep_tapi/wire/frame_template.py": "its types are made before any is used",
     "store/instep_sql/projections/fast_columns.py": "the structs are made there, for it alone",
 }
 RACE = """

@@ -135,7 +135,7 @@ def _severity_overrules_the_state() -> list[Change]:
     def clear(content: bytes, _deviations: list[str]) -> bool:
         return b"CLEAR" in content
 
-    where = (record_body, "instep_tapi.wire.fast_columns")
+    where = (record_body, "instep_tapi.wire.lazy_columns")
     return [(module, "states_clear", clear) for module in where]
 
 
@@ -149,7 +149,13 @@ def _journal_without_envelope() -> list[Change]:
 
 
 def _header_members_dropped() -> list[Change]:
-    return [("instep_tapi.wire.decoder", "with_header", lambda envelope, _header: envelope)]
+    def kept(envelope: Any, _header: Any) -> Any:
+        return envelope
+
+    return [
+        ("instep_tapi.wire.decoder", "with_header", kept),
+        ("instep_tapi.wire.lazy_columns", "_with_rest", kept),
+    ]
 
 
 def _message_under_way_taken_for_silence() -> list[Change]:
@@ -184,7 +190,7 @@ def _flat_event_times_not_read() -> list[Change]:
 
 
 def _parent_address_not_missed() -> list[Change]:
-    where = (record_body, "instep_tapi.wire.fast_columns")
+    where = (record_body, "instep_tapi.wire.lazy_columns")
     return [(module, "CONTAINED_CLASSES", frozenset()) for module in where]
 
 

@@ -63,7 +63,6 @@ _MAX_LESSONS = 64
 """So many frames may be learned at once, and one more for each …"""
 _FRAMES_A_LESSON = 256
 """… frames that have come: a template costs as much as some hundred records."""
-_MAX_PASSED_OVER = 255
 _MAX_REASON_CHARS = 500
 
 
@@ -119,8 +118,6 @@ class FrameDecoder:
         self._templates: list[FrameTemplate] = []
         """The one that read the last frames comes first."""
         self._lessons: float = _MAX_LESSONS
-        # A stream that templates do not read is seldom tried.
-        self._backoff = _Backoff()
 
     @property
     def leaves_bodies(self) -> bool:
@@ -128,7 +125,7 @@ class FrameDecoder:
         return 2 * self._opened_records < self._scanned_records
 
     def read(self, frames: Sequence[bytes]) -> RecordChunk:
-        """Records, unreadables and deviations of these frames, in order. Bad input never raises."""
+        """Records, in order, unreadables and deviations of these frames. Bad input never raises."""
         return self.scan(frames).decoded()
 
     def scan(self, frames: Sequence[bytes], size_bytes: int | None = None) -> RecordChunk:
@@ -157,10 +154,9 @@ class FrameDecoder:
         found = _Reading(deviations=list(self._stated))
         self._stated = ()
         # With a verifier record by record: its own bytes are what is signed.
-        if frames and self._verifier is None and self._backoff.is_due():
+        if frames and self._verifier is None:
             self._lessons = min(_MAX_LESSONS, self._lessons + len(frames) / _FRAMES_A_LESSON)
-            unusual = self._read(frames, found)
-            self._backoff.note_result(succeeded=2 * unusual <= len(frames))
+            self._read(frames, found)
         else:
             for frame in frames:
                 self._decode_plainly(frame, found)
@@ -222,22 +218,23 @@ class FrameDecoder:
 
     # -- by templates ------------------------------------------------------------------------------
 
-    def _read(self, frames: Sequence[bytes], found: _Reading) -> int:
-        """Read by templates what they know. Returns how many frames are read plainly."""
+    def _read(self, frames: Sequence[bytes], found: _Reading) -> None:
+        """Read by templates what they know, and the rest plainly."""
         if not self._templates:
             self._learn(frames[0])
         part = self._read_by_template(frames)
         if part is None and len(frames) > 1:
             half = len(frames) // 2
-            return self._read(frames[:half], found) + self._read(frames[half:], found)
+            self._read(frames[:half], found)
+            self._read(frames[half:], found)
+            return
         if part is None and self._learn(frames[0]):
             part = self._read_by_template(frames)
         if part is None:
             self._decode_plainly(frames[0], found)
-            return 1
-        found.parts.append(part)
-        found.unopened = True
-        return 0
+        else:
+            found.parts.append(part)
+            found.unopened = True
 
     def _read_by_template(self, frames: Sequence[bytes]) -> Sequence[LazyRecord] | None:
         """All records of these frames; None where no template reads them all."""
@@ -380,23 +377,6 @@ class FrameDecoder:
         if len(self._partitions) > MAX_PARTITIONS:
             raise BadRecord(f"more than {MAX_PARTITIONS:,} partitions")
         self._partitions.add(partition)
-
-
-class _Backoff:
-    """What is tried less and less often while it fails."""
-
-    def __init__(self) -> None:
-        self._skips = self._skips_left = 0
-
-    def is_due(self) -> bool:
-        if self._skips_left:
-            self._skips_left -= 1
-            return False
-        return True
-
-    def note_result(self, *, succeeded: bool) -> None:
-        self._skips = 0 if succeeded else min(2 * self._skips + 1, _MAX_PASSED_OVER)
-        self._skips_left = self._skips
 
 
 def decoder_for(

@@ -215,7 +215,8 @@ def _open(
         # msgspec does not check raw bytes.
         for part in chain(contents, envelopes):
             part.decode()
-    if not all(one.is_usual for one in set(map(type, stated))):
+    types: set[type[Body]] = set(map(type, stated))
+    if not all(one.is_usual for one in types):
         _count_deviations(kinds, stated, deviations)
     if spellings.count(spellings[0]) == len(spellings):
         deviations += spellings[0].deviations * len(spellings)

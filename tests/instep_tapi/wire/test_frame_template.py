@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -13,22 +14,27 @@ from hypothesis import strategies as st
 from instep.model.records import Record
 from instep_tapi.wire.decoder import FrameDecoder
 from tests.instep_tapi.log_record_kit import log_record
-from tests.instep_tapi.wire.frames_kit import Way, chunks_of_frames, read_by
+from tests.instep_tapi.wire.frames_kit import Way, chunks_of_frames, few_in_ci, read_by
 
 _BY_TEMPLATE: list[Way] = ["template", "template of headers"]
+
+
+_raw = attrgetter("raw")
 
 
 def _check_equal(way: Way, frames: list[bytes], *, with_uuid: bool = False) -> None:
     found = read_by(way, frames, with_uuid=with_uuid)
     expected = read_by("plain", frames, with_uuid=with_uuid)
     assert list(found.records) == list(expected.records)
-    assert list(found.unreadable) == list(expected.unreadable)
+    # Those whose header can be read come last.
+    assert sorted(found.unreadable, key=_raw) == sorted(expected.unreadable, key=_raw)
     assert found.deviations == expected.deviations
     assert found.size_bytes == expected.size_bytes
     assert found.whole == expected.whole
 
 
 @pytest.mark.parametrize("way", _BY_TEMPLATE)
+@few_in_ci
 @given(frames=chunks_of_frames(), with_uuid=st.booleans())
 def test_a_template_reads_as_the_plain_way(way: Way, frames: list[bytes], with_uuid: bool) -> None:
     _check_equal(way, frames, with_uuid=with_uuid)
@@ -116,7 +122,7 @@ _BODY = {
 }
 
 
-def _frame(offset: int, key: str = "a", **changes: Any) -> dict[str, Any]:
+def _frame(offset: int, key: str = "a", /, **changes: Any) -> dict[str, Any]:
     place = [
         {"value-name": "partition", "value": "0"},
         {"value-name": "offset", "value": str(offset)},
@@ -130,6 +136,7 @@ _CHANGES = st.tuples(st.integers(0, 5), st.integers(0, 1_000), st.sampled_from(_
 
 
 @pytest.mark.parametrize("way", _BY_TEMPLATE)
+@few_in_ci
 @given(
     changes=st.lists(_CHANGES, min_size=1, max_size=4),
     same=st.booleans(),
@@ -203,12 +210,17 @@ def test_the_frames_of_a_stream_are_read_by_one_template(
 
 def test_what_a_template_does_not_know_yet_it_learns() -> None:
     decoder = FrameDecoder("s")
-    tombstone = _frame(2, body=None, **{"record-type": "RECORD_TYPE_TOMBSTONE"})
+    tombstone = _frame(2, "a", body=None, **{"record-type": "RECORD_TYPE_TOMBSTONE"})
     link = {**_BODY, "record-content": "LINK", "link": {"uuid": "u"}}
-    known = [_frame(1), tombstone, _frame(3, body={**link, "node": 1}), _frame(4, **{"x-v": 1})]
+    known = [
+        _frame(1),
+        tombstone,
+        _frame(3, body={**link, "node": 1}),
+        _frame(4, "a", **{"x-v": 1}),
+    ]
     assert len(decoder.read([_dumped(one) for one in known]).records) == 4
     assert len(decoder._templates) == 1
-    later = [_frame(5, **{"x-v": 2}), _frame(6, body=link), tombstone, _frame(7)]
+    later = [_frame(5, "a", **{"x-v": 2}), _frame(6, body=link), tombstone, _frame(7)]
     chunk = decoder.scan([_dumped(one) for one in later])
     assert not any(isinstance(one, Record) for one in chunk.records)
     assert [one.entity_class for one in chunk.decode().records] == ["NODE", "LINK", "", "NODE"]
@@ -227,6 +239,6 @@ def test_a_class_that_first_comes_while_bodies_are_left_is_learned() -> None:
 def test_a_stream_that_never_has_a_shape_twice_is_seldom_learned() -> None:
     decoder = FrameDecoder("s")
     for number in range(3_000):
-        decoder.read([_dumped(_frame(number, **{f"x-{number}": 1}))])
+        decoder.read([_dumped(_frame(number, "a", **{f"x-{number}": 1}))])
     assert decoder._lessons < 64
     assert len(decoder._templates) <= 4
