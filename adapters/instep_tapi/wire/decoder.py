@@ -210,6 +210,8 @@ class FrameDecoder:
         if isinstance(statements, LazyColumns):
             return statements.opened(deviations, with_uuid=self._with_uuid, whole=self._whole)
         lazy = [one for one in statements if isinstance(one, LazyRecord)]
+        if not lazy:
+            return cast("Sequence[Record]", statements)
         opened = iter(open_records(lazy, deviations, with_uuid=self._with_uuid, whole=self._whole))
         return [
             next(opened) if isinstance(one, LazyRecord) else cast("Record", one)

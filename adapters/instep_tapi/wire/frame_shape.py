@@ -7,7 +7,8 @@ A shape is learned from a frame, by the rules of the plain way (`framing`, `reco
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -91,24 +92,29 @@ class FrameShape(NamedTuple):
 
 
 def shape_of(frame: bytes) -> FrameShape:
-    """The shape of the first record of a frame. Raises `ValueError` where it cannot be learned, and
-    what the plain way raises.
+    """The shape of a frame. Raises `ValueError` where it cannot be learned, and what the plain way
+    raises.
     """
     wrappers: list[Names] = []
-    in_list = False
     for _ in range(WRAPPER_DEPTH):
-        if in_list := is_list(frame):
-            frame = bytes(next(iter(decode_items(frame)), b"0"))
+        if is_list(frame):
+            shapes = [
+                _shape_of_record(wrappers, decode_fields(one), in_list=True)
+                for one in decode_items(frame)
+            ]
+            if not shapes:
+                raise ValueError("a list without a record")
+            return reduce(FrameShape.joined, shapes)
         members = decode_fields(frame)
-        inner = None if in_list else inner_member(members)
+        inner = inner_member(members)
         if inner is None:
-            return _shape_of_record(tuple(wrappers), members, in_list=in_list)
+            return _shape_of_record(wrappers, members, in_list=False)
         wrappers.append(_names(members, {inner: "inner"}))
         frame = bytes(members[inner])
     raise ValueError("too many wrappers")
 
 
-def _shape_of_record(wrappers: tuple[Names, ...], members: Fields, *, in_list: bool) -> FrameShape:
+def _shape_of_record(wrappers: Sequence[Names], members: Fields, *, in_list: bool) -> FrameShape:
     record = _names(members, _by_local_name(members, _RECORD_ROLES))
     named = dict(record)
     if MORE in named or "header" not in named:
@@ -125,7 +131,7 @@ def _shape_of_record(wrappers: tuple[Names, ...], members: Fields, *, in_list: b
         record += (("content", dict(names)["content"]),)
         bodies = ((content, tuple(one for one in names if one[0] != "content")),)
     has_place = "place" in named
-    return FrameShape(wrappers, in_list, has_place, record, header, record_types, bodies)
+    return FrameShape(tuple(wrappers), in_list, has_place, record, header, record_types, bodies)
 
 
 def _shape_of_body(body: Fields) -> tuple[str, Names]:

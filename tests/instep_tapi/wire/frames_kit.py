@@ -25,7 +25,7 @@ from tests.fuzz.seeds import WORDS
 
 __all__ = ["Way", "chunks_of_frames", "few_in_ci", "places", "read_by", "usual_frames"]
 
-few_in_ci = settings() if settings.default.max_examples > 100 else settings(max_examples=20)
+few_in_ci = settings() if settings().max_examples > 100 else settings(max_examples=20)
 """For what `make properties` tries for long."""
 Way = Literal["template", "template of headers", "plain"]
 

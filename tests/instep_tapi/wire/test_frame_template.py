@@ -226,6 +226,28 @@ def test_what_a_template_does_not_know_yet_it_learns() -> None:
     assert [one.entity_class for one in chunk.decode().records] == ["NODE", "LINK", "", "NODE"]
 
 
+def test_a_list_is_learned_whole() -> None:
+    decoder = FrameDecoder("s")
+    link = {**_BODY, "record-content": "LINK", "link": {"uuid": "u"}}
+    mixed = [
+        _frame(1),
+        _frame(2, body=link),
+        _frame(3, "a", body=None, **{"record-type": "DELETE"}),
+    ]
+    [first, *_] = decoder.scan([_dumped(mixed)]).records
+    assert not isinstance(first, Record)
+    _check_equal("template", [_dumped(mixed)])
+
+
+def test_what_was_read_plainly_is_not_opened_again() -> None:
+    chunk = FrameDecoder("s").scan([_dumped(_frame(1)), _dumped(_frame(2, token=5))])
+    [lazy, plain] = chunk.records
+    assert isinstance(plain, Record)
+    assert not isinstance(lazy, Record)
+    assert list(chunk.decode([plain]).records) == [plain]
+    assert not chunk.decode([plain]).unreadable
+
+
 def test_a_class_that_first_comes_while_bodies_are_left_is_learned() -> None:
     decoder = FrameDecoder("s")
     decoder.scan([_dumped(_frame(1))])
