@@ -47,8 +47,15 @@ def dumped(value: object) -> bytes:
     return json.dumps(value).encode().replace(b'"1e400"', b"1e400")
 
 
+def experienced() -> FrameDecoder:
+    """A decoder that has a template of `stated`, bare and in a list."""
+    reader = FrameDecoder("s")
+    reader.read([dumped(stated(0)), dumped([stated(0)])])
+    return reader
+
+
 def peeked(*frames: object, reader: FrameDecoder | None = None) -> RecordChunk:
-    return (reader or FrameDecoder("s")).scan([dumped(frame) for frame in frames])
+    return (reader or experienced()).scan([dumped(frame) for frame in frames])
 
 
 def tokens(records: Any) -> list[str]:
