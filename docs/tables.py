@@ -119,7 +119,7 @@ def sql_schema() -> str:
 
 
 async def _make_store(url: str) -> None:
-    async with SqlStore(url) as store:
+    async with SqlStore(url, alarms=True, measurements=True, references=True) as store:
         await store.open("schema")
 
 

@@ -21,7 +21,7 @@ from pyang.repository import FileRepository
 from pyang.types import EnumTypeSpec, IdentityrefTypeSpec, LeafrefTypeSpec
 
 from instep_spark.lake.typed_views import FILE, TypedClass, TypedColumn
-from instep_tapi.wire.names import OBJECT_CLASSES, class_of
+from instep_tapi.facts.names import OBJECT_CLASSES, class_of
 
 __all__ = ["typed_classes", "write"]
 

@@ -19,9 +19,9 @@ from yarl import URL
 from instep.errors import ConfigurationError, InstepError, SourceError
 from instep.model.entities import StoredEntity
 from instep.ports.reader import StoreReader
+from instep_tapi.facts.names import strip_module
 from instep_tapi.restconf.client import Response, error_text
 from instep_tapi.source import TapiSource
-from instep_tapi.wire.names import strip_module
 
 __all__ = [
     "IN_SERVICE",

@@ -43,6 +43,8 @@ from instep_tapi.endpoints.selection import (
     select,
     stream_address,
 )
+from instep_tapi.facts.containment import carried_classes, carried_events, contained_members
+from instep_tapi.facts.names import LogRecordStrategy
 from instep_tapi.feeds.held_bytes import HeldBytes
 from instep_tapi.options import Bearer, Options, host_of
 from instep_tapi.restconf.baseline import read_baseline, readable_classes, unprovable_classes
@@ -51,9 +53,7 @@ from instep_tapi.restconf.discovery import MAX_STREAMS_BYTES, ContextAddress
 from instep_tapi.restconf.json_bounds import decode_members
 from instep_tapi.sse.feed import EventFeed, open_events
 from instep_tapi.websocket.feed import WebSocketFeed, open_feed
-from instep_tapi.wire.containment import carried_classes, carried_events, contained_members
 from instep_tapi.wire.decoder import decoder_for
-from instep_tapi.wire.names import LogRecordStrategy
 from instep_tapi.wire.stream_context import MEMBERS, StreamContext, StreamType, parse_context
 from instep_tapi.wire.subtree_filter import is_below
 

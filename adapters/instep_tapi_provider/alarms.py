@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from instep_tapi.wire.names import CONDITION_DETECTOR, AlarmDetectorState, ConditionDetectorType
+from instep_tapi.facts.names import CONDITION_DETECTOR, AlarmDetectorState, ConditionDetectorType
 from instep_tapi_provider.records import RecordStyle, Statement
 
 

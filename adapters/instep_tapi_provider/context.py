@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import msgspec
 
 from instep.errors import ConfigurationError
-from instep_tapi.wire.names import class_of, strip_module
+from instep_tapi.facts.names import class_of, strip_module
 
 Json = Any
 Object = dict[str, Json]

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from instep.errors import ConfigurationError
-from instep_tapi.wire.names import LogRecordType, LogStorageStrategy
+from instep_tapi.facts.names import LogRecordType, LogStorageStrategy
 from instep_tapi_provider.tokens import Tokens
 
 TREE_SEPARATOR = "/"

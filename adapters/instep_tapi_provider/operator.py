@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from instep.errors import ConfigurationError
-from instep_tapi.wire.names import CONDITION_DETECTOR, AlarmDetectorState
+from instep_tapi.facts.names import CONDITION_DETECTOR, AlarmDetectorState
 from instep_tapi_provider.alarms import (
     CONDITIONS,
     MEASURED_CLASSES,

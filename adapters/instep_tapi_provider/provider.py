@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from instep.errors import ConfigurationError
-from instep_tapi.wire.names import (
+from instep_tapi.facts.names import (
     CONDITION_DETECTOR,
     AlarmDetectorState,
     LogRecordStrategy,

@@ -12,7 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from instep.errors import ConfigurationError
-from instep_tapi.wire.names import (
+from instep_tapi.facts.names import (
     ANY_CLASS,
     STREAMING_MODULE,
     LogRecordType,

@@ -5,7 +5,7 @@ from enum import StrEnum
 from ssl import SSLContext
 
 from instep.errors import ConfigurationError
-from instep_tapi.wire.names import CONDITION_DETECTOR, LogRecordStrategy, LogStorageStrategy
+from instep_tapi.facts.names import CONDITION_DETECTOR, LogRecordStrategy, LogStorageStrategy
 from instep_tapi_provider.clock import ScaledClock
 from instep_tapi_provider.context import Nested
 from instep_tapi_provider.log import LogSettings

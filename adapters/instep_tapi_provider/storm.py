@@ -5,7 +5,7 @@ import random
 from dataclasses import dataclass
 
 from instep.errors import ConfigurationError
-from instep_tapi.wire.names import AlarmDetectorState
+from instep_tapi.facts.names import AlarmDetectorState
 from instep_tapi_provider.alarms import SEVERITIES
 from instep_tapi_provider.faults import Faults
 from instep_tapi_provider.operator import Operator

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from instep_tapi.wire.names import LogRecordStrategy, LogRecordType, StreamState
+from instep_tapi.facts.names import LogRecordStrategy, LogRecordType, StreamState
 from instep_tapi_provider.changes import GONE, differences, skeleton
 from instep_tapi_provider.log import TREE_SEPARATOR, Log, LogRecord, LogSettings
 from instep_tapi_provider.records import RecordEncoder, Statement

@@ -20,9 +20,7 @@ InstepError
 │   │   └── LeaseLostError    another process holds the lease: stand by
 │   ├── JournalOffError       changes were asked for, the journal is not kept
 │   ├── ChangesTrimmedError   changes after a cursor are no longer kept
-│   ├── ReferencesOffError    references were asked for, they are not kept
-│   ├── AlarmsOffError        alarms were asked for, their episodes are not kept
-│   └── MeasurementsOffError  measurements were asked for, their series are not kept
+│   └── DerivationOffError    what is derived was asked for, it is not kept
 ├── AuditError                an audit that can prove nothing, now or ever
 ├── NotAlignedError           `instep run --until-aligned` was given a time, and it has passed
 └── SweepHeldError            a sweep waits for a decision (A6)
@@ -33,19 +31,18 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 __all__ = [
-    "AlarmsOffError",
     "AuditError",
     "AuthenticationError",
     "BaselineError",
     "ChangesTrimmedError",
     "ConfigurationError",
+    "DerivationOffError",
     "DiscoveryError",
     "FencedError",
     "FrameTooBigError",
     "InstepError",
     "JournalOffError",
     "LeaseLostError",
-    "MeasurementsOffError",
     "NoStoreError",
     "NoStreamError",
     "NotAlignedError",
@@ -258,22 +255,10 @@ class ChangesTrimmedError(SinkError):
     code = "changes-trimmed"
 
 
-class ReferencesOffError(SinkError):
-    """Places or references were asked for, but this store does not keep them."""
+class DerivationOffError(SinkError):
+    """What is derived (alarms, for example) was asked for, but this store does not keep it."""
 
-    code = "references-off"
-
-
-class AlarmsOffError(SinkError):
-    """Alarms were asked for, but this store does not keep their episodes."""
-
-    code = "alarms-off"
-
-
-class MeasurementsOffError(SinkError):
-    """Measurements were asked for, but this store does not keep their series."""
-
-    code = "measurements-off"
+    code = "derivation-off"
 
 
 class AuditError(InstepError):

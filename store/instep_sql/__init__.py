@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 from instep.model.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from instep.ports.derivation import ProjectedEntity
     from instep_sql.options import Journal, SqlOptions
-    from instep_sql.projections.projection import Field, ProjectedEntity, Projection
+    from instep_sql.projections.projection import Field, Projection
     from instep_sql.reader import ProjectionError, SqlReader
     from instep_sql.store import SqlStore
 
@@ -23,13 +24,13 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     globals(),
     {
+        "instep.ports.derivation": ("ProjectedEntity",),
         "instep_sql.options": (
             "Journal",
             "SqlOptions",
         ),
         "instep_sql.projections.projection": (
             "Field",
-            "ProjectedEntity",
             "Projection",
         ),
         "instep_sql.reader": (

@@ -27,9 +27,9 @@ from instep.coordination.lease import LeaseState
 from instep.errors import FencedError, LeaseLostError, SinkError
 from instep.model.batches import Batch
 from instep.model.position import Position
+from instep.model.storable import without_nul
 from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import Dialect
-from instep_sql.engine.value_check import without_nul
 from instep_sql.status_rows import LEASE_COLUMNS, LEASES, lease_state
 
 _END_ONE: Final = "end one of them; or set lease_s in the sinks of both: then one stands by"

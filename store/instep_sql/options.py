@@ -5,36 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import cache
 from itertools import chain
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec.structs import fields as fields_of
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from instep.config.derivations import ready_tables, table_derivations
 from instep.config.options import read_table
 from instep.errors import ConfigurationError
 from instep_sql.names import check_name
 
-__all__ = ["Journal", "ReadyTable", "SqlOptions"]
+__all__ = ["Journal", "SqlOptions", "options_type"]
 
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _URL: Final = r"^(sqlite://(/.+)?|postgresql(\+\w+)?://.*)$"
 """Read by editors (`instep config --schema`); `check_url` refuses more, with texts of its own."""
 _SCHEMA: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,62}\Z"
-
-
-ReadyTable: TypeAlias = Literal[
-    "node",
-    "node_edge_point",
-    "link",
-    "connection_end_point",
-    "connection",
-    "connectivity_service",
-    "equipment",
-    "alarm",
-]
-"""The names of the ready projections."""
 
 
 class Journal(StrEnum):
@@ -62,27 +52,11 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The number of newest changes kept; older changes are removed when new ones are appended."""
     journal_retention_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     """Changes older than this are removed, too; None: only `journal_retention_records` applies."""
-    references: bool | None = None
-    """Whether the store keeps where each entity stands and what it refers to (`instep_place`,
-    `instep_reference`), for all its consumers; None: as it does already, and a new store does not.
-    """
-    alarms: bool | None = None
-    """Whether the store keeps the episodes of alarms (`instep_alarm`), for all its consumers; None:
-    as it does already, and a new store does not."""
-    alarm_names: dict[str, str] = {}
-    """The normalized names of native conditions, where the provider states none (TR-548 4.9)."""
-    alarm_retention_records: _Positive = 1_000_000
-    """The number of newest episodes kept; older ones are removed once they have ended."""
-    measurements: bool | None = None
-    """Whether the store keeps periods of measurement as series (`instep_measurement`), for all its
-    consumers; None: as it does already, and a new store does not."""
-    measurement_retention_records: _Positive = 10_000_000
-    """The number of newest periods kept, of all series together."""
     class_index: bool | None = None
     """Whether the store has an index by class, so that questions about one class need not read
     all entities. A new entity then costs a tenth more. None: as it does already, and a new store
     does not."""
-    projections: tuple[ReadyTable, ...] = ()
+    projections: tuple[str, ...] = ()
     """Ready tables that the store fills from its entities, in the transaction of each commit."""
     quarantine_max_records: _Positive = 10_000
     """Records of one stream in quarantine; when full, commits that bring more are refused."""
@@ -139,17 +113,24 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return f"SqlOptions({self.place.set(query={})!r}, journal={self.journal.value!r})"
 
     @classmethod
-    def read(cls, options: Mapping[str, Any], where: str) -> SqlOptions:
+    def read(cls, options: Mapping[str, Any], where: str, *, derived: bool = True) -> SqlOptions:
         """Read options from plain data. Raises `ConfigurationError`, which names the key, its place
         and the values allowed.
+
+        With `derived` those of derivations are among them (`options_type`). Who only reads a store
+        has none, and imports none.
         """
-        read = read_table(cls, options, where, required={"url": "sqlite:///network.db"})
+        known = options_type() if derived else cls
+        read = read_table(known, options, where, required={"url": "sqlite:///network.db"})
         check_name(read.url, "a store", where, "url")
         check_name(read.holder or "", "a holder", where, "holder")
         for role in read.readers:
             check_name(role, "a role", where, "readers")
-        for name in chain.from_iterable(read.alarm_names.items()):
-            check_name(name, "a condition", where, "alarm_names")
+        for derivation in table_derivations() if derived else ():
+            for key in derivation.options.__struct_fields__:
+                names = getattr(read, key)
+                for name in chain.from_iterable(names.items()) if isinstance(names, dict) else ():
+                    check_name(name, "what it names", where, key)
         check_url(read.url, where)
         place = read.place
         in_memory = place.get_backend_name() == "sqlite" and place.database in {
@@ -165,6 +146,34 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 key="lease_s",
             )
         return read
+
+
+@cache
+def options_type() -> type[SqlOptions]:
+    """`SqlOptions` with the keys of each derivation, and the names of the ready tables."""
+    added = [one.options for one in table_derivations()]
+    fields: list[Any] = [
+        (field.name, field.type, field.default)
+        if field.default_factory is msgspec.NODEFAULT
+        else (field.name, field.type, msgspec.field(default_factory=field.default_factory))
+        for options in added
+        for field in fields_of(options)
+    ]
+    names = tuple(ready_tables())
+    if names:
+        fields.append(("projections", tuple[Literal[names], ...], ()))  # type: ignore[valid-type]
+    # Their texts are found through `documented_by`.
+    made: type[Any] = msgspec.defstruct(
+        "SqlOptions",
+        fields,
+        bases=(SqlOptions,),
+        namespace={"documented_by": (*added, SqlOptions), "__doc__": SqlOptions.__doc__},
+        module=__name__,
+        frozen=True,
+        kw_only=True,
+        forbid_unknown_fields=True,
+    )
+    return made
 
 
 def check_url(url: str, where: str) -> None:

@@ -27,9 +27,9 @@ class SqlPlugin:
     @property
     def options(self) -> type[SqlOptions]:
         """The keys of a table."""
-        from instep_sql.options import SqlOptions
+        from instep_sql.options import options_type
 
-        return SqlOptions
+        return options_type()
 
     def check(self, options: Mapping[str, Any], where: str) -> None:
         """Raise `ConfigurationError` for wrong options; connects to nothing."""
@@ -58,7 +58,8 @@ class SqlPlugin:
         from instep_sql.options import SqlOptions
         from instep_sql.reader import SqlReader, now_us
 
-        return SqlReader(SqlOptions.read({"url": url}, "--store"), clock_us=now_us)
+        options = SqlOptions.read({"url": url}, "--store", derived=False)
+        return SqlReader(options, clock_us=now_us)
 
     def quick_status(self, url: str) -> tuple[list[StreamStatus], dict[str, LeaseState]] | None:
         """What `reader` returns for `instep status`; None: it has to be asked."""

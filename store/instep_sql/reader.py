@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -23,17 +23,15 @@ from instep.model.records import RecordChunk, RecordType
 from instep.model.streams import SweepEstimate
 from instep.ports.reader import LeaseReader, StoreReader, SweepReader
 from instep_sql import fencing
-from instep_sql.alarms.reading import AlarmReading
+from instep_sql.derived.reading import pages_of
 from instep_sql.engine import schema
 from instep_sql.engine.database import Database
 from instep_sql.engine.registry import dialect_of
 from instep_sql.entities import quarantine, streams, sweep_approvals
-from instep_sql.measurements.reading import MeasurementReading
 from instep_sql.messages import reading
 from instep_sql.messages.reading import MessageReading
 from instep_sql.names import check_name
 from instep_sql.options import SqlOptions
-from instep_sql.references.reading import ReferenceReading
 from instep_sql.status_rows import STREAMS, stream_status
 from instep_sql.stored_entities import stored_entity
 
@@ -112,15 +110,7 @@ def now_us() -> int:
     return time.time_ns() // 1_000
 
 
-class SqlReader(
-    MessageReading,
-    ReferenceReading,
-    AlarmReading,
-    MeasurementReading,
-    SweepReader,
-    LeaseReader,
-    StoreReader,
-):
+class SqlReader(MessageReading, SweepReader, LeaseReader, StoreReader):
     """Reads a store while its consumer writes; see `StoreReader`. Raises `SinkError`.
 
     It reads in pages, in the order of arrival. An entity that exists the whole time is shown once;
@@ -250,6 +240,18 @@ class SqlReader(
                 hint="read the entities anew, or raise journal_retention_records",
                 oldest=kept.oldest,
             )
+
+    async def derived(
+        self, name: str, query: str = "", /, **filters: Any
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        """See `StoreReader`."""
+        pages = pages_of(name, query, filters, self._dialect.where)
+        last = False
+        while not last:
+            rows = await self._fetch(pages.fetch)
+            for row in rows:
+                yield dict(row._mapping)  # noqa: SLF001 — SQLAlchemy's public name for it
+            last = pages.is_last(rows)
 
     async def quarantine(
         self,

@@ -17,11 +17,10 @@ from instep.model.records import RecordHeader
 from instep.model.streams import StreamInfo, SweepEstimate
 from instep.ports.sink import Sink
 from instep_sql import fencing
-from instep_sql.alarms import maintenance as alarms
 from instep_sql.audit.marks import SqlAuditMarks
+from instep_sql.derived import keeper
 from instep_sql.engine import access, schema
 from instep_sql.engine.database import Database
-from instep_sql.engine.definitions import ALARMS, MEASUREMENTS, is_kept
 from instep_sql.engine.dialect import UnstorableError
 from instep_sql.engine.registry import dialect_of
 from instep_sql.engine.value_check import split_storable
@@ -29,15 +28,13 @@ from instep_sql.entities import commit, streams, sweep_approvals
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import estimate_sweep
 from instep_sql.fencing import SqlLease
-from instep_sql.measurements import maintenance as measurements
 from instep_sql.messages.message_store import SqlMessageStore
 from instep_sql.names import LONGEST_CONSUMER_BYTES, LONGEST_STREAM_BYTES, check_name
 from instep_sql.options import Journal, SqlOptions
 from instep_sql.projections import maintenance as projected
 from instep_sql.projections.projection import Projection
-from instep_sql.projections.tapi import READY
+from instep_sql.projections.ready import ready_projection
 from instep_sql.reader import SqlReader, now_us
-from instep_sql.references import maintenance as references
 
 __all__ = ["SqlStore"]
 
@@ -79,7 +76,7 @@ class SqlStore(Sink):
         named = [one for one in projections if isinstance(one, str)]
         self.options = SqlOptions.read({"url": url, "projections": named, **options}, "SqlStore")
         self._projections = tuple(
-            READY[one] if isinstance(one, str) else one for one in projections
+            ready_projection(one) if isinstance(one, str) else one for one in projections
         )
         self._dialect = dialect_of(self.options)
         self._clock_us = clock_us
@@ -88,7 +85,7 @@ class SqlStore(Sink):
         self._database = Database(self._dialect.writer, self._dialect, "writer")
         self._reader: SqlReader | None = None
         self._lease: SqlLease | None = None
-        self._alarms = self._measurements = False
+        self._kept = keeper.Kept()
         if self.options.lease_s is not None:
             self._lease = SqlLease(
                 self._database,
@@ -132,9 +129,8 @@ class SqlStore(Sink):
 
     @property
     def latest_only(self) -> bool:
-        """See `Sink`: only the journal, episodes of alarms and measurements need every record."""
-        needed = self.options.journal is not Journal.OFF or self._alarms or self._measurements
-        return not needed
+        """See `Sink`: only the journal and what is derived from statements need every record."""
+        return self.options.journal is Journal.OFF and not self._kept.statements
 
     @property
     def several_processes(self) -> bool:
@@ -156,31 +152,15 @@ class SqlStore(Sink):
 
         def work(connection: Connection) -> None:
             schema.migrate(connection, self._dialect)
-            if self.options.references is not None:
-                references.keep(
-                    connection,
-                    self._dialect,
-                    wanted=self.options.references,
-                    now_us=self._clock_us(),
-                )
-            if self.options.alarms is not None:
-                alarms.keep(
-                    connection,
-                    self._dialect,
-                    names=self.options.alarm_names,
-                    wanted=self.options.alarms,
-                    now_us=self._clock_us(),
-                )
-            self._alarms = is_kept(connection, ALARMS)
-            if self.options.measurements is not None:
-                measurements.keep(connection, self._dialect, wanted=self.options.measurements)
-            self._measurements = is_kept(connection, MEASUREMENTS)
-            alarms.keep_names(connection, consumer, self.options.alarm_names)
-            projected.keep(connection, self._dialect, self._projections, self._clock_us())
+            now_us = self._clock_us()
+            keeper.keep_derivations(connection, self._dialect, self.options, consumer, now_us)
+            self._kept = keeper.kept_derivations(connection, consumer)
+            projected.keep(connection, self._dialect, self._projections, now_us)
             if self.options.class_index is not None:
                 access.keep_class_index(connection, wanted=self.options.class_index)
             if self.options.readers:
                 tables = [projection.name for projection in self._projections]
+                tables += keeper.public_views(connection)
                 readable = (*access.PUBLIC_VIEWS, *tables)
                 self._dialect.grant_reading(connection, self.options.readers, readable)
 

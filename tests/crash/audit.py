@@ -30,8 +30,8 @@ from typing import Any
 from instep import AlignmentSettings, Consumer, ConsumerSettings
 from instep.alignment.audit import AuditReport, Finding
 from instep_sql import SqlStore
+from instep_tapi.facts.names import LogRecordStrategy, LogStorageStrategy
 from instep_tapi.plugin import source
-from instep_tapi.wire.names import LogRecordStrategy, LogStorageStrategy
 from instep_tapi_provider import Provider, ProviderSettings, StreamSettings
 from tests.end_to_end.site_kit import network
 

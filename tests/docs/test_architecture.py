@@ -50,6 +50,7 @@ MARKDOWN = {
 OTHER_NAMES = {
     *("instep.toml", "instep.schema.json", "instep.service"),
     *("instep.sources", "instep.sinks", "instep.verifiers", "instep.commands"),
+    "instep.derivations",
     *("instep.tapi", "instep.didcomm", "instep.lake", "instep.schema"),
     "instep_entity.proven",
 }

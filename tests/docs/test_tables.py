@@ -27,7 +27,7 @@ from instep_sdpi.options import Options as SdpiOptions
 from instep_sdpi.options import SubscriptionOptions as SdpiSubscription
 from instep_spark.options import DeltaOptions
 from instep_spark.session import SparkOptions
-from instep_sql.options import SqlOptions
+from instep_sql.options import SqlOptions, options_type
 from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.options import Bearer, Login, OAuth2, Options, StreamOptions, TapiTls
 from instep_wsr.deviations import DEVIATIONS as WSR_DEVIATIONS
@@ -134,7 +134,7 @@ def test_the_page_of_bounds_has_the_defaults_of_the_code() -> None:
     places: dict[str, tuple[type[msgspec.Struct], ...]] = {
         "source": (Options, DidcommOptions, WsrmOptions),
         "settings": (ConsumerSettings,),
-        "sink": (SqlOptions,),
+        "sink": (options_type(),),
         "intake": (IntakeSettings,),
         "sequence": (SequencerSettings,),
         "outbox": (OutboxSettings,),

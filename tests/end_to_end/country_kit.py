@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from instep_tapi.wire.names import CONDITION_DETECTOR
+from instep_tapi.facts.names import CONDITION_DETECTOR
 from instep_tapi_provider import Context, StreamSettings
 
 __all__ = ["ALARMS", "STREAMS", "country"]

@@ -20,8 +20,9 @@ from instep.runtime.streams.worker import StreamWorker
 from instep_sql.audit.reading import MarksByKey, MarksByUuid
 from instep_sql.engine.sqlite import Sqlite
 from instep_sql.entities import entity_rows, journal, key_reconciliation
+from instep_tapi.facts import containment, times
 from instep_tapi.restconf import baseline_rows
-from instep_tapi.wire import containment, context_tree, record_body, times
+from instep_tapi.wire import context_tree, record_body
 
 __all__ = ["MUTATIONS", "applied"]
 
@@ -230,7 +231,7 @@ MUTATIONS: Final[dict[str, tuple[Callable[[], list[Change]], str]]] = {
     ),
     "hour 24 is of its own day": (
         _hour_24_is_of_its_own_day,
-        "tests/instep_tapi/wire/test_times.py -k end_of_a_day",
+        "tests/instep_tapi/facts/test_times.py -k end_of_a_day",
     ),
     "flat event times not read": (
         _flat_event_times_not_read,

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from instep.model.alarms import AlarmEpisode
 from instep_sql import SqlStore
-from instep_tapi.wire.names import LogRecordType
+from instep_tapi.derivations import alarms as derived
+from instep_tapi.derivations.alarms import AlarmEpisode
+from instep_tapi.facts.names import LogRecordType
 from instep_tapi_provider import Provider, ProviderSettings, StreamSettings
 from instep_tapi_provider.clock import ScaledClock
 from instep_tapi_provider.records import Statement
@@ -259,7 +260,7 @@ async def test_every_alarm_of_the_list_with_a_fidelity_loss_between(
             assert {one.attempt for one in consumer.health().streams} == {1}
         read.append(network.said)
         found: dict[str, list[AlarmEpisode]] = {}
-        async for one in store.reader.alarms():
+        async for one in derived.alarms(store.reader):
             found.setdefault(one.key, []).append(one)
     assert found.keys() == {alarm.key for alarm in alarms}
     for alarm in alarms:

@@ -13,7 +13,7 @@ import pytest
 
 from instep import Consumer
 from instep.alignment.audit import AuditReport
-from instep_tapi.wire.names import LogRecordStrategy, LogStorageStrategy
+from instep_tapi.facts.names import LogRecordStrategy, LogStorageStrategy
 from tests.end_to_end.site_kit import network, provider, site
 
 pytestmark = pytest.mark.asyncio

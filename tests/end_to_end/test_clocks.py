@@ -11,8 +11,8 @@ import pytest
 from instep import Consumer, Environment, Phase
 from instep_sql import SqlStore
 from instep_sql.plugin import sink
+from instep_tapi.facts.names import LogStorageStrategy
 from instep_tapi.plugin import source
-from instep_tapi.wire.names import LogStorageStrategy
 from instep_tapi_provider import Provider, ProviderSettings, StreamSettings
 from instep_tapi_provider.clock import ScaledClock
 from tests.end_to_end.site_kit import QUICK, Site, network, until

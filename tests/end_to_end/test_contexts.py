@@ -17,8 +17,8 @@ import pytest
 from instep import Consumer
 from instep.model.entities import ChangeKind, StoredEntity
 from instep_sql import SqlStore
+from instep_tapi.facts.names import LogStorageStrategy
 from instep_tapi.plugin import source
-from instep_tapi.wire.names import LogStorageStrategy
 from instep_tapi_provider import Context, Nested, Provider, ProviderSettings, StreamSettings
 from tests.end_to_end.site_kit import QUICK, until
 

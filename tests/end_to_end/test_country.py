@@ -23,7 +23,7 @@ from instep.config.file import load
 from instep.config.plugins import build_sink, build_source
 from instep.ports import Source
 from instep.runtime.workers.consumer import MultiProcessConsumer
-from instep_tapi.wire.names import StreamState
+from instep_tapi.facts.names import StreamState
 from instep_tapi_provider import Provider, ProviderSettings
 from tests.docs.snippets_kit import snippets
 from tests.end_to_end.country_kit import ALARMS, STREAMS, country, stream_settings

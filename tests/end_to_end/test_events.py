@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from instep_tapi.wire.names import LogRecordStrategy, LogStorageStrategy
+from instep_tapi.facts.names import LogRecordStrategy, LogStorageStrategy
 from instep_tapi_provider import DiscoveryStyle, Provider, ProviderSettings, StreamSettings
 from tests.end_to_end.site_kit import network, site
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from instep import Consumer, Phase
-from instep_tapi.wire.names import CONDITION_DETECTOR, StreamState
+from instep_tapi.facts.names import CONDITION_DETECTOR, StreamState
 from instep_tapi_provider import AuthSettings, Provider, ProviderSettings, StreamSettings
 from instep_tapi_provider.stream import Counters
 from tests.end_to_end.site_kit import Site, network, until

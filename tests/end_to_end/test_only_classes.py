@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from instep_sql.plugin import sink
-from instep_tapi.wire.names import LogRecordStrategy, LogStorageStrategy
+from instep_tapi.facts.names import LogRecordStrategy, LogStorageStrategy
 from tests.end_to_end.site_kit import Site, network, provider, site
 
 pytestmark = pytest.mark.asyncio

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from instep.model.records import Record
+from instep_tapi.derivations import references as derived
 from instep_tapi.wire.context_tree import entities
 from tests.instep_sql.references.references_kit import (
     Network,
@@ -133,7 +134,7 @@ async def test_any_order_of_arrival_gives_the_tree_of_the_file(
         await commit_in_any_order(at, given, random.Random(seed))
         for (entity_class, parent), uuids in expected.items():
             if parent:
-                found = at.reader.children(parent, entity_class=entity_class)
+                found = derived.children(at.reader, parent, entity_class=entity_class)
                 assert {entity.uuid async for entity in found} == uuids, (seed, parent)
         bodies = {(one.stream, one.key): json.loads(one.body) for one in given}
         stored = await at.entities()

@@ -11,8 +11,8 @@ import pytest
 from instep import Consumer, Phase
 from instep.errors import BaselineError, NoStreamError
 from instep_sql import SqlStore
+from instep_tapi.facts.names import LogRecordStrategy, LogStorageStrategy
 from instep_tapi.plugin import source
-from instep_tapi.wire.names import LogRecordStrategy, LogStorageStrategy
 from tests.end_to_end.site_kit import QUICK, provider, site, until
 
 pytestmark = pytest.mark.asyncio

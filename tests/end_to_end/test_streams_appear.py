@@ -9,8 +9,8 @@ import pytest
 
 from instep import Consumer
 from instep_sql import SqlStore
+from instep_tapi.facts.names import StreamState
 from instep_tapi.plugin import source
-from instep_tapi.wire.names import StreamState
 from instep_tapi_provider import DiscoveryStyle, Provider, ProviderSettings
 from tests.end_to_end.site_kit import QUICK, network, site, until
 

@@ -20,7 +20,7 @@ from instep.ports import Source
 from instep.runtime.health import ConsumerEvent, ConsumerState
 from instep.runtime.workers.consumer import MultiProcessConsumer
 from instep.runtime.workers.process import WorkerLostError
-from instep_tapi.wire.names import StreamState
+from instep_tapi.facts.names import StreamState
 from instep_tapi_provider import AuthSettings, Provider, ProviderSettings, StreamSettings
 from tests.end_to_end.site_kit import Site, network, site, until
 from tests.postgres_kit import Missing, serving

@@ -341,3 +341,10 @@ def test_an_example_has_help(
 @pytest.mark.parametrize("name", ["handler", "projection", "subscriber"])
 def test_a_beginning_is_short(name: str) -> None:
     assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) < 60
+
+
+def test_the_derivation_of_a_made_up_class() -> None:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "derivation.py"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["front: 8 s", "back: 9 s", "front: inf s"]

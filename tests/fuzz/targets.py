@@ -16,6 +16,7 @@ from instep.model.streams import Start
 from instep_http import SAME_ORIGIN, shown, source_error
 from instep_tapi.deviations import DEVIATIONS
 from instep_tapi.endpoints.selection import log_mode, select, stream_address
+from instep_tapi.facts.names import MAX_NAME_CHARS, MAX_TEXT_CHARS
 from instep_tapi.feeds.close_codes import closed_error, handshake_error
 from instep_tapi.options import StreamOptions, read_options
 from instep_tapi.restconf.auth import Authenticator
@@ -31,7 +32,6 @@ from instep_tapi.websocket.assembly import BrokenMessage, MessageAssembler, Mess
 from instep_tapi.wire import decoder as reading
 from instep_tapi.wire.context_tree import entities
 from instep_tapi.wire.decoder import FrameDecoder
-from instep_tapi.wire.names import MAX_NAME_CHARS, MAX_TEXT_CHARS
 from instep_tapi.wire.stream_context import parse_context
 from tests.fuzz.didcomm_targets import DIDCOMM_TARGETS
 from tests.fuzz.sdpi_targets import SDPI_TARGETS

@@ -8,7 +8,7 @@ import pytest
 
 from instep.errors import ConfigurationError
 from instep_sql import Journal, SqlStore
-from instep_sql.options import SqlOptions
+from instep_sql.options import options_type
 from instep_sql.plugin import sink
 
 
@@ -51,7 +51,7 @@ def test_what_fits_is_read() -> None:
 
 
 def test_keyword_arguments_are_the_same_keys() -> None:
-    assert SqlStore("sqlite://", journal=Journal.PREVIOUS).options == SqlOptions(
+    assert SqlStore("sqlite://", journal=Journal.PREVIOUS).options == options_type()(
         url="sqlite://", journal=Journal.PREVIOUS
     )
     with pytest.raises(ConfigurationError, match="SqlStore: unknown key 'jurnal'"):

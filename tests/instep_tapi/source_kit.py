@@ -16,8 +16,8 @@ from instep.errors import SourceError
 from instep.model.records import Record
 from instep.model.streams import StreamInfo
 from instep.ports.source import Feed, Source
+from instep_tapi.facts.names import LogStorageStrategy
 from instep_tapi.plugin import source as plugin
-from instep_tapi.wire.names import LogStorageStrategy
 from instep_tapi_provider import (
     Context,
     Faults,

@@ -8,7 +8,7 @@ import pytest
 
 from instep.errors import TokenRefusedError, UnreachableError
 from instep.model.streams import Mode, Start, StreamState
-from instep_tapi.wire.names import LogRecordStrategy
+from instep_tapi.facts.names import LogRecordStrategy
 from instep_tapi_provider import Faults, ProviderSettings, RecordStyle, StreamSettings, Wrapper
 from tests.instep_tapi.source_kit import (
     DEADLINE_S,

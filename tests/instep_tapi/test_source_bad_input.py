@@ -20,8 +20,8 @@ from instep.errors import (
 )
 from instep.model.records import RecordChunk
 from instep.model.streams import Start, StreamState
+from instep_tapi.facts.names import StreamState as ProviderState
 from instep_tapi.plugin import source as plugin
-from instep_tapi.wire.names import StreamState as ProviderState
 from instep_tapi_provider import AuthSettings, Faults, Provider, ProviderSettings, StreamSettings
 from tests.instep_tapi.source_kit import (
     DEADLINE_S,

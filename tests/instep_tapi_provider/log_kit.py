@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from instep_tapi.wire.names import LogRecordType, LogStorageStrategy
+from instep_tapi.facts.names import LogRecordType, LogStorageStrategy
 from instep_tapi_provider.log import Log, LogRecord, LogSettings
 
 CREATE, DELETE, TOMBSTONE = (

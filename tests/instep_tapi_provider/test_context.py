@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from instep.errors import ConfigurationError
-from instep_tapi.wire.names import class_of
+from instep_tapi.facts.names import class_of
 from instep_tapi_provider.context import Context, Nested, resource
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "tapi"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from instep.errors import ConfigurationError
-from instep_tapi.wire.names import LogStorageStrategy
+from instep_tapi.facts.names import LogStorageStrategy
 from instep_tapi_provider.log import Log, LogSettings, Start
 from tests.instep_tapi_provider.log_kit import CREATE, TOMBSTONE, Bench, compacted, truncated
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from instep_tapi.wire.names import LogStorageStrategy
+from instep_tapi.facts.names import LogStorageStrategy
 from instep_tapi_provider import Provider
 from tests.instep_tapi_provider.client_kit import (
     connected,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from instep.errors import ConfigurationError
-from instep_tapi.wire.names import AlarmDetectorState, LogRecordStrategy
+from instep_tapi.facts.names import AlarmDetectorState, LogRecordStrategy
 from instep_tapi_provider import CONDITIONS, Faults, Provider, ProviderSettings, StreamSettings
 from instep_tapi_provider.alarms import MEASURED_CLASSES, conditions_of
 from instep_tapi_provider.changes import GONE, differences, merge, skeleton

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from instep.errors import ConfigurationError
-from instep_tapi.wire.names import LogRecordType
+from instep_tapi.facts.names import LogRecordType
 from instep_tapi_provider.log import LogRecord
 from instep_tapi_provider.records import (
     IdentityStyle,

@@ -17,8 +17,8 @@ from instep.testing.relay import Relay, Rule
 from instep_sdpi import SdpiSource
 from instep_sdpi import read_options as read_sdpi
 from instep_sql import SqlStore
+from instep_tapi.facts.names import LogStorageStrategy
 from instep_tapi.plugin import source as tapi
-from instep_tapi.wire.names import LogStorageStrategy
 from instep_tapi_provider import DiscoveryStyle, Provider, ProviderSettings, StreamSettings
 from tests.crash.sdpi import free_port
 from tests.end_to_end.site_kit import network

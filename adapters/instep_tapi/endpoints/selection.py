@@ -15,9 +15,8 @@ from yarl import URL
 from instep.errors import DiscoveryError, TlsError
 from instep.model.streams import Mode, StreamState
 from instep_http import shown
+from instep_tapi.facts.names import ANY_CLASS, class_named, short_identity
 from instep_tapi.options import StreamOptions, host_of
-from instep_tapi.wire.names import ANY_CLASS, short_identity
-from instep_tapi.wire.record_body import class_named
 from instep_tapi.wire.stream_context import AvailableStream, StreamContext, StreamType
 
 __all__ = [

@@ -15,12 +15,12 @@ from yarl import URL
 
 from instep.errors import AuthenticationError, BaselineError, SourceError
 from instep.model.records import Record
+from instep_tapi.facts.containment import CONTEXT, carried_classes
+from instep_tapi.facts.names import ANY_CLASS, CONDITION_DETECTOR
 from instep_tapi.restconf.baseline_process import stated_pages
 from instep_tapi.restconf.baseline_rows import BaselineScope, UnreadableAnswer
 from instep_tapi.restconf.client import Response, RestconfClient, error_text
 from instep_tapi.restconf.discovery import ContextAddress
-from instep_tapi.wire.containment import CONTEXT, carried_classes
-from instep_tapi.wire.names import ANY_CLASS, CONDITION_DETECTOR
 
 __all__ = ["read_baseline", "readable_classes", "unprovable_classes"]
 

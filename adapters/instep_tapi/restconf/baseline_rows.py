@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from instep.model.records import Record, RecordType
+from instep_tapi.facts.containment import GLOBAL_CLASSES, LOCAL_CLASSES
 from instep_tapi.restconf.json_bounds import decode_bounded
-from instep_tapi.wire.containment import GLOBAL_CLASSES, LOCAL_CLASSES
 from instep_tapi.wire.context_tree import Entity, entities
 
 __all__ = ["BaselineScope", "UnreadableAnswer", "page_records", "pages_of"]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from instep_tapi.wire.names import strip_module
+from instep_tapi.facts.names import strip_module
 
 __all__ = ["SMALL_BYTES", "decode_bounded", "decode_members"]
 

@@ -21,8 +21,8 @@ import msgspec
 from instep.errors import ConfigurationError
 from instep.model.conversion import converter
 from instep.ports.plugin import Verifier, VerifierPlugin
+from instep_tapi.facts.names import strip_module
 from instep_tapi.wire.framing import BadRecord, Fields, decode_fields
-from instep_tapi.wire.names import strip_module
 from instep_tapi.wire.record_header import text_of
 
 __all__ = ["Hmac", "HmacOptions", "NotAuthentic", "check_authenticity", "hmac"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from instep_tapi.wire.containment import (
+from instep_tapi.facts.containment import (
     CONTEXT,
     GLOBAL_CLASSES,
     LOCAL_CLASSES,
@@ -22,7 +22,7 @@ from instep_tapi.wire.containment import (
     contained_class,
     local_identity,
 )
-from instep_tapi.wire.names import MAX_TEXT_CHARS, OBJECT_CLASSES, class_of, strip_module
+from instep_tapi.facts.names import MAX_TEXT_CHARS, OBJECT_CLASSES, class_of, strip_module
 
 __all__ = ["Entity", "entities"]
 

@@ -30,12 +30,12 @@ from instep.model.records import (
 )
 from instep.model.streams import Mode, StreamInfo
 from instep.ports.plugin import Verifier
+from instep_tapi.facts.names import ANY_CLASS, MAX_NAME_CHARS
 from instep_tapi.wire.authenticity import NotAuthentic, check_authenticity
 from instep_tapi.wire.frame_shape import shape_of
 from instep_tapi.wire.frame_template import FrameTemplate
 from instep_tapi.wire.framing import NO_BODY, BadRecord, split_liberal
 from instep_tapi.wire.lazy_columns import LazyColumns, LazyRecord, open_records
-from instep_tapi.wire.names import ANY_CLASS, MAX_NAME_CHARS
 from instep_tapi.wire.record_body import decode_body, entity_of, uuid_of, with_header
 from instep_tapi.wire.record_header import (
     PLACE_ENTRIES,

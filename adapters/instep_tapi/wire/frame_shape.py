@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from instep_tapi.facts.names import STREAMING_MODULE, strip_module
 from instep_tapi.wire.framing import (
     WRAPPER_DEPTH,
     Fields,
@@ -21,7 +22,6 @@ from instep_tapi.wire.framing import (
     inner_member,
     is_list,
 )
-from instep_tapi.wire.names import STREAMING_MODULE, strip_module
 from instep_tapi.wire.record_body import is_without_module, read_class
 
 __all__ = ["MODULE", "MORE", "FrameShape", "Names", "shape_of"]

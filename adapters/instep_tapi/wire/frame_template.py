@@ -30,12 +30,13 @@ from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, overloa
 import msgspec
 
 from instep.model.columns import HeaderArrays, in_order
-from instep_tapi.wire.containment import CONTAINED_CLASSES
+from instep_tapi.facts.containment import CONTAINED_CLASSES
+from instep_tapi.facts.names import MAX_TEXT_CHARS, strip_module
+from instep_tapi.facts.times import UNBROKEN_CHARS, epoch_us, read_time
 from instep_tapi.wire.fast_offsets import read_offset_columns
 from instep_tapi.wire.frame_shape import MODULE, MORE, FrameShape, Names
 from instep_tapi.wire.framing import NO_BODY, BadRecord
 from instep_tapi.wire.lazy_columns import Body, LazyBody, LazyColumns, LazyRecord, Spelling
-from instep_tapi.wire.names import MAX_TEXT_CHARS, strip_module
 from instep_tapi.wire.record_body import read_class
 from instep_tapi.wire.record_header import (
     MAX_OFFSET,
@@ -44,7 +45,6 @@ from instep_tapi.wire.record_header import (
     partition_and_offset,
     read_record_type,
 )
-from instep_tapi.wire.times import UNBROKEN_CHARS, epoch_us, read_time
 
 __all__ = ["FrameTemplate"]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from instep_tapi.wire.names import strip_module
+from instep_tapi.facts.names import strip_module
 
 __all__ = [
     "NO_BODY",

@@ -14,17 +14,16 @@ import msgspec
 
 from instep.model.columns import HeaderArrays, HeaderColumns, RecordColumns
 from instep.model.records import Record, RecordHeader, RecordType
-from instep_tapi.wire.containment import CONTAINED_CLASSES
+from instep_tapi.facts.containment import CONTAINED_CLASSES
+from instep_tapi.facts.detector import CLEAR, states_clear
+from instep_tapi.facts.names import CONDITION_DETECTOR
 from instep_tapi.wire.framing import NO_BODY, BadRecord
-from instep_tapi.wire.names import CONDITION_DETECTOR
 from instep_tapi.wire.record_body import (
     BACKSLASH,
-    CLEAR,
     NESTED_TIME,
     NESTED_TIME_WITHIN_BYTES,
     PARENT_MISSING,
     Buffer,
-    states_clear,
     uuid_of,
 )
 

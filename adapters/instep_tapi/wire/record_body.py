@@ -1,45 +1,39 @@
-"""Reads log-record-bodies: class, content verbatim, envelope, uuid, and whether an alarm is over
-(TR-548 3.10, 4.4, 4.7).
-"""
+"""Reads log-record-bodies: class, content verbatim, envelope and uuid (TR-548 3.10)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from instep.model.records import RecordType
-from instep_tapi.wire.containment import CONTAINED_CLASSES, local_identity
-from instep_tapi.wire.framing import BadRecord, Fields
-from instep_tapi.wire.names import (
+from instep_tapi.facts.containment import CONTAINED_CLASSES, local_identity
+from instep_tapi.facts.detector import states_clear
+from instep_tapi.facts.names import (
     ANY_CLASS,
     CLASSES_WITHOUT_CONTAINER,
     CONDITION_DETECTOR,
     MAX_NAME_CHARS,
     OBJECT_CLASSES,
+    class_named,
     class_of,
     container_of,
-    short_identity,
-    strip_module,
 )
-from instep_tapi.wire.names import strip_module as plain
+from instep_tapi.facts.names import strip_module as plain
+from instep_tapi.wire.framing import BadRecord, Fields
 from instep_tapi.wire.record_header import check_text
 
 __all__ = [
     "BACKSLASH",
-    "CLEAR",
     "PARENT_MISSING",
     "Buffer",
-    "class_named",
     "decode_body",
     "entity_of",
     "is_without_module",
     "open_body",
     "parent_address_of",
     "read_class",
-    "states_clear",
     "uuid_of",
     "with_header",
 ]
@@ -79,11 +73,6 @@ _encode = msgspec.json.Encoder().encode
 
 BACKSLASH = ord("\\")
 """As a number: searching for a text of one byte takes five times as long."""
-
-
-def class_named(identity: str) -> str:
-    """The class of a record-content in any spelling; from TAPI 2.4 on classes are identities."""
-    return short_identity(identity).rpartition("OBJECT_TYPE_")[2]
 
 
 def open_body(body: Fields, deviations: list[str]) -> tuple[str, bytes, bytes]:
@@ -175,71 +164,6 @@ def _other_container(
     if plain(found[0]) != entity_class.lower().replace("_", "-") and not exact:
         deviations.append("container-other")
     return entity_class, content
-
-
-# Where 2.1.3 and the later tapi-fm keep state and severity, from the condition-detector downwards.
-_CONTAINERS = frozenset(
-    {
-        "alarm-condition-detector-detail",
-        "legacy-properties",
-        "detected-condition",
-        "detector-info",
-        "simple-detector",
-    }
-)
-
-
-_STATES = frozenset({"alarm-detector-state", "simple-detector-state"})
-
-
-_DECIDING = _STATES | {"perceived-severity"}
-
-
-_LATER_PREFIXES = ("SIMPLE_DETECTOR_STATE_", "PERCEIVED_SEVERITY_TYPE_", "PERCEIVED_SEVERITY_")
-
-
-_MAX_IDENTITY_CHARS = 128
-
-
-CLEAR = b"CLEAR"
-"""Searched for from the end: in texts as long as an entity, that takes half as long."""
-
-
-def states_clear(content: bytes | bytearray, deviations: list[str]) -> bool:
-    """Whether this content of a condition-detector is CLEAR, in any spelling of the field (A4).
-
-    The detector's state decides (TR-548 4.4.1). A legacy severity counts only where no state is
-    stated; one that contradicts the state is added to `deviations`. Nothing is parsed unless the
-    bytes contain CLEAR or an escape: most do not. Raises `msgspec.MsgspecError`.
-    """
-    if content.rfind(CLEAR) < 0 and BACKSLASH not in content:
-        return False
-    states, cleared = set[str](), False
-    for name, text in _detector_members(msgspec.json.decode(content), depth=len(_CONTAINERS)):
-        value = short_identity(text)
-        for prefix in _LATER_PREFIXES:
-            value = value.removeprefix(prefix)
-        if name in _STATES:
-            states.add(value)
-        else:
-            cleared = cleared or value == "CLEARED"
-    if not states:
-        return cleared
-    if cleared and states != {"CLEAR"}:
-        deviations.append("severity-against-state")
-    return states == {"CLEAR"}
-
-
-def _detector_members(value: Any, depth: int) -> Iterator[tuple[str, str]]:
-    """The states and the severity of a condition-detector, by their names without module."""
-    if not isinstance(value, dict) or depth == 0:
-        return
-    for member, inner in value.items():
-        name = strip_module(member)
-        if name in _CONTAINERS:
-            yield from _detector_members(inner, depth - 1)
-        elif name in _DECIDING and isinstance(inner, str) and 0 < len(inner) <= _MAX_IDENTITY_CHARS:
-            yield name, inner
 
 
 decode_body = msgspec.json.Decoder(Fields | None).decode

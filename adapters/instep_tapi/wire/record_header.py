@@ -11,19 +11,19 @@ from functools import lru_cache
 import msgspec
 
 from instep.model.records import RecordType
-from instep_tapi.wire.framing import (
-    BadRecord,
-    Fields,
-    decode_fields,
-)
-from instep_tapi.wire.names import (
+from instep_tapi.facts.names import (
     MAX_NAME_CHARS,
     MAX_TEXT_CHARS,
     STREAMING_MODULE,
     short_identity,
     strip_module,
 )
-from instep_tapi.wire.times import read_time
+from instep_tapi.facts.times import read_time
+from instep_tapi.wire.framing import (
+    BadRecord,
+    Fields,
+    decode_fields,
+)
 
 __all__ = [
     "MAX_OFFSET",

@@ -9,9 +9,8 @@ import msgspec
 
 from instep.errors import DiscoveryError
 from instep.model.streams import StreamState
-from instep_tapi.wire.names import short_identity, strip_module
-from instep_tapi.wire.record_body import class_named
-from instep_tapi.wire.times import duration_s
+from instep_tapi.facts.names import class_named, short_identity, strip_module
+from instep_tapi.facts.times import duration_s
 
 __all__ = ["MEMBERS", "AvailableStream", "StreamContext", "StreamType", "parse_context"]
 

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from instep.cli.signals import outlive_hangup
 from instep.errors import ConfigurationError
-from instep_tapi.wire.names import CONDITION_DETECTOR, LogRecordStrategy, LogStorageStrategy
+from instep_tapi.facts.names import CONDITION_DETECTOR, LogRecordStrategy, LogStorageStrategy
 
 if TYPE_CHECKING:
     from instep_tapi_provider import Context, Provider

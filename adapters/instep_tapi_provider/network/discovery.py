@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from instep_tapi.wire.names import STREAMING_MODULE, LogStorageStrategy
+from instep_tapi.facts.names import STREAMING_MODULE, LogStorageStrategy
 from instep_tapi_provider.clock import rfc3339
 from instep_tapi_provider.network.site import Site
 from instep_tapi_provider.stream import Stream

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from instep_tapi.wire.names import STREAMING_MODULE, strip_module
+from instep_tapi.facts.names import STREAMING_MODULE, strip_module
 from instep_tapi_provider.context import CONTEXT_MEMBER, resource
 from instep_tapi_provider.network.discovery import stream_admin_context, stream_context
 from instep_tapi_provider.network.site import RESTCONF_TYPE, Site, restconf_error

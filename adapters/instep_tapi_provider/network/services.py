@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 from aiohttp import web
 
-from instep_tapi.wire.names import strip_module
+from instep_tapi.facts.names import strip_module
 from instep_tapi_provider.network.site import Site, restconf_error
 
 _CONTAINER = "tapi-connectivity:connectivity-context"

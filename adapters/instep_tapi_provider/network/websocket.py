@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from aiohttp import WSMsgType, web
 
-from instep_tapi.wire.names import StreamState
+from instep_tapi.facts.names import StreamState
 from instep_tapi_provider.log import LogRecord, Start
 from instep_tapi_provider.log_reader import LogReader
 from instep_tapi_provider.network.site import Site, restconf_error

@@ -39,7 +39,6 @@ COMMANDS: Final = {
         "instep.cli.changes:changes",
         "List or follow the committed changes of a store.",
     ),
-    "alarms": ("instep.cli.alarms:alarms", "List the alarms of a store."),
     "messages": (
         "instep.cli.messages:messages",
         "List the delivered messages of a store.",
@@ -55,22 +54,6 @@ GROUPS: Final = {
     "entity": (
         "Look at one entity.",
         {"show": ("instep.cli.entities:show", "Show one entity whole.")},
-    ),
-    "references": (
-        "See where entities stand, and what refers to them.",
-        {
-            "children": ("instep.cli.references:children", "List what is below an entity."),
-            "path": ("instep.cli.references:path", "Show what contains an entity."),
-            "referrers": ("instep.cli.references:referrers", "List what refers to an entity."),
-            "dangling": (
-                "instep.cli.references:dangling",
-                "List the references to what is not stored.",
-            ),
-            "skeletons": (
-                "instep.cli.references:skeletons",
-                "List the parents that are not stored.",
-            ),
-        },
     ),
     "quarantine": (
         "See and replay what could not be read or handled.",

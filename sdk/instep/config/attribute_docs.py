@@ -13,10 +13,10 @@ __all__ = ["attribute_docs"]
 def attribute_docs(cls: type) -> dict[str, str]:
     """Attribute → the text below it in the source of its class, on one line; inherited ones, too.
 
-    A class without source has none.
+    A class without source has none. One that is made of others names them in `documented_by`.
     """
     found: dict[str, str] = {}
-    for base in reversed(cls.__mro__):
+    for base in (*reversed(cls.__mro__), *getattr(cls, "documented_by", ())):
         found |= _of_module(base.__module__).get(base.__name__, {})
     return found
 

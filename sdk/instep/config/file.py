@@ -223,13 +223,13 @@ def _consumer(
 def _part(table: Any, where: str, environ: Mapping[str, str]) -> PluginConfiguration:
     if not _is_table(table):
         raise ConfigurationError(
-            "this is not a table", where=where, hint='for example source = { kind = "tapi", … }'
+            "this is not a table", where=where, hint='for example sink = { kind = "sql", … }'
         )
     filled, values = expand(table, where, environ)
     kind = _needed(filled, "kind", where)
     if not isinstance(kind, str) or not kind:
         raise ConfigurationError(
-            "the kind is not a text", where=f"{where}.kind", hint='for example kind = "tapi"'
+            "the kind is not a text", where=f"{where}.kind", hint='for example kind = "sql"'
         )
     return PluginConfiguration(kind, where, _without_kind(filled), _without_kind(table), values)
 

@@ -65,7 +65,7 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """One table of the file, such as `consumers.source.tls` of the source `tapi`."""
+    """One table of the file, such as `consumers.source.tls` of one kind of source."""
 
     path: str
     plugin: str

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 from instep.model.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from instep.model.alarms import AlarmEpisode
     from instep.model.batches import Batch, CommitResult, SweepStep
-    from instep.model.measurements import Measurement
     from instep.model.messages import Attachment, MessageHeader
     from instep.model.position import SweepBarrier
     from instep.model.ranges import Ranges
@@ -17,12 +15,10 @@ if TYPE_CHECKING:
     from instep.model.streams import Start, StreamState, SweepEstimate
 
 __all__ = [
-    "AlarmEpisode",
     "Attachment",
     "Batch",
     "CommitResult",
     "DecodedRecords",
-    "Measurement",
     "MessageHeader",
     "Ranges",
     "RecordChunk",
@@ -37,13 +33,11 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     globals(),
     {
-        "instep.model.alarms": ("AlarmEpisode",),
         "instep.model.batches": (
             "Batch",
             "CommitResult",
             "SweepStep",
         ),
-        "instep.model.measurements": ("Measurement",),
         "instep.model.messages": ("Attachment", "MessageHeader"),
         "instep.model.position": ("SweepBarrier",),
         "instep.model.ranges": ("Ranges",),

@@ -11,7 +11,7 @@ from typing import Any, Final
 __all__ = ["SEPARATORS", "by_identity", "is_same", "is_under", "merge", "prefixes", "without"]
 
 SEPARATORS: Final = frozenset("/:|,;#=[]. ")
-"""The separators between the segments of a part's key; TR-548 does not define them."""
+"""The separators between the segments of a part's key, which TR-548 3.8.2.2 leaves open."""
 
 _MAX_SEGMENTS: Final = 64
 _IDENTITIES: Final = ("uuid", "local-id", "value-name")

@@ -63,7 +63,7 @@ class Record(RecordHeader, frozen=True, gc=False):
     """
 
     entity_class: str = ""
-    """`record-content`, without prefix: CONDITION_DETECTOR, NODE …; empty where the record has
+    """`record-content`, without prefix: NODE, LINK …; empty where the record has
     none.
     """
     body: bytes = b""

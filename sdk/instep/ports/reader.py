@@ -7,26 +7,21 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from typing import ClassVar, Self
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import msgspec
 
 from instep.coordination.lease import LeaseState
 from instep.errors import ConfigurationError
-from instep.model.alarms import AlarmEpisode
 from instep.model.entities import (
-    Ancestor,
     Change,
     ChangeKind,
     EntityCount,
     Quarantined,
-    Reference,
-    Skeleton,
     StoredEntity,
     StreamStatus,
 )
-from instep.model.measurements import Measurement
 from instep.model.messages import StoredMessage
 from instep.model.records import RecordChunk
 from instep.model.streams import SweepEstimate
@@ -176,95 +171,23 @@ class StoreReader(ABC):
             newest = change.cursor
         return newest
 
-    # -- places and references -------------------------------------------------------------------
+    # -- what is derived -------------------------------------------------------------------------
 
-    def children(
+    def derived(
         self,
-        uuid: str,
-        *,
-        depth: int | None = 1,
-        entity_class: str | None = None,
-        consumer: str | None = None,
-    ) -> AsyncIterator[StoredEntity]:
-        """Entities below the one with this uuid, stored or not, by their parent-address: its
-        children, or with `depth` as many levels (None: all).
+        name: str,
+        query: str = "",
+        /,
+        **filters: Any,
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        """The rows of what is derived under this name (`instep.ports.derivation`), as one of its
+        queries has them; filters that are None are left out. Beside each derivation there are
+        functions that give the rows types.
 
-        This and the methods below raise `ReferencesOffError` where they are not kept and
-        `ConfigurationError` for a store that cannot keep them. Several consumers of one store may
-        know one uuid: `consumer` selects one of them.
+        Raises `DerivationOffError` where it is not kept, `ConfigurationError` for a store that
+        cannot keep it, and for a derivation or a query that does not exist.
         """
-        raise ConfigurationError("this kind of store keeps no references")
-
-    async def path(self, uuid: str, *, consumer: str | None = None) -> list[Ancestor]:
-        """What contains the entity with this uuid, stored or not: highest first, without itself."""
-        raise ConfigurationError("this kind of store keeps no references")
-
-    def references(
-        self,
-        uuid: str,
-        *,
-        consumer: str | None = None,
-    ) -> AsyncIterator[Reference]:
-        """What the entity with this uuid refers to."""
-        raise ConfigurationError("this kind of store keeps no references")
-
-    def referrers(
-        self,
-        uuid: str,
-        *,
-        entity_class: str | None = None,
-        consumer: str | None = None,
-    ) -> AsyncIterator[Reference]:
-        """What refers to the entity with this uuid, stored or not."""
-        raise ConfigurationError("this kind of store keeps no references")
-
-    def dangling(self, *, consumer: str | None = None) -> AsyncIterator[Reference]:
-        """The references whose target is not stored."""
-        raise ConfigurationError("this kind of store keeps no references")
-
-    def skeletons(self, *, consumer: str | None = None) -> AsyncIterator[Skeleton]:
-        """The entities that parent-addresses name and that are not stored."""
-        raise ConfigurationError("this kind of store keeps no references")
-
-    # -- alarms ----------------------------------------------------------------------------------
-
-    def alarms(
-        self,
-        *,
-        standing: bool | None = None,
-        events: bool = False,
-        key: str | None = None,
-        measured: str | None = None,
-        consumer: str | None = None,
-        stream: str | None = None,
-    ) -> AsyncIterator[AlarmEpisode]:
-        """Episodes of alarms in the order of their first commit: those that last (`standing`),
-        those that have ended (`standing=False`), or both; with `events` the events instead, which
-        never clear. `key` selects a detector, `measured` the uuid of a measured entity.
-
-        Raises `AlarmsOffError` where they are not kept, `ConfigurationError` for a store that
-        cannot keep them.
-        """
-        raise ConfigurationError("this kind of store keeps no episodes of alarms")
-
-    # -- measurements ----------------------------------------------------------------------------
-
-    def measurements(
-        self,
-        *,
-        series: str | None = None,
-        since_us: int | None = None,
-        until_us: int | None = None,
-        consumer: str | None = None,
-        stream: str | None = None,
-    ) -> AsyncIterator[Measurement]:
-        """Periods of measurement, one series after another, each in the order of time: those that
-        end at `since_us` or later and before `until_us`, in microseconds since 1970.
-
-        Raises `MeasurementsOffError` where they are not kept, `ConfigurationError` for a store that
-        cannot keep them.
-        """
-        raise ConfigurationError("this kind of store keeps no series of measurements")
+        raise ConfigurationError("this kind of store keeps nothing derived")
 
 
 class Capability(ABC):

@@ -1,7 +1,8 @@
 """Helpers for the tests of a plug-in, or of a program around a consumer.
 
-- `check_sink`, `check_source`, `check_message_store`: check that a plug-in keeps the promises of
-  its port. A failure names the promise, where it is written, and what was seen.
+- `check_sink`, `check_source`, `check_message_store`, `check_derivation`: check that a plug-in
+  keeps the promises of its port. A failure names the promise, where it is written, and what was
+  seen.
 - `ScriptedSource`: a source that plays a script, errors and silences too.
 - `MemorySink`: a sink in memory, which keeps the promises of a real one.
 
@@ -9,6 +10,7 @@ It needs no test framework: checks are coroutines that raise `BrokenPromiseError
 `AssertionError`.
 """
 
+from instep.testing.derivation_contract import DERIVATION_PROMISES, check_derivation
 from instep.testing.memory_sink import MemorySink, MemoryStore
 from instep.testing.message_store_contract import MESSAGE_STORE_PROMISES, check_message_store
 from instep.testing.promises import BrokenPromiseError
@@ -24,6 +26,7 @@ from instep.testing.sink_contract import SINK_PROMISES, check_sink
 from instep.testing.source_contract import SOURCE_PROMISES, check_source
 
 __all__ = [
+    "DERIVATION_PROMISES",
     "MESSAGE_STORE_PROMISES",
     "SILENT",
     "SINK_PROMISES",
@@ -35,6 +38,7 @@ __all__ = [
     "ScriptedFeed",
     "ScriptedSource",
     "Step",
+    "check_derivation",
     "check_message_store",
     "check_sink",
     "check_source",

@@ -26,9 +26,7 @@ from instep_sql.entities import change_only, commit, streams
 from instep_sql.entities.alike import agrees
 from instep_sql.fencing import lock_stream
 from instep_sql.options import SqlOptions
-from instep_sql.projections import maintenance as projected
 from instep_sql.projections.projection import Projection
-from instep_sql.references import maintenance as references
 
 __all__ = ["SqlAuditMarks"]
 
@@ -230,9 +228,7 @@ class SqlAuditMarks:
             by_uuid=self._by_uuid,
             now_us=self._clock_us(),
         )
-        if row.references:
-            references.follow(connection, self._dialect, row.no, self._clock_us())
-        projected.follow(connection, self._dialect, row.no, self._projections, self._clock_us())
+        commit.derive_changed(connection, self._dialect, row, self._projections, self._clock_us())
         self._reading.repaired(connection, row.position, keys)
         connection.execute(self._sql.repaired, values)
         return len(found), found[-1].key if len(found) == _PAGE_RECORDS else ""

@@ -17,13 +17,8 @@ PUBLIC_VIEWS: Final = (
     "instep_changes",
     "instep_streams",
     "instep_messages",
-    "instep_places",
-    "instep_references",
-    "instep_alarms",
-    "instep_alarm_events",
-    "instep_measurements",
 )
-"""The views whose columns are public."""
+"""The views whose columns are public. Those of what is derived come to them."""
 _ROLE: Final = text("SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = :role)")
 _MAY_ENTER: Final = text("SELECT has_schema_privilege(:role, current_schema(), 'USAGE')")
 _MAY_READ: Final = text("SELECT has_table_privilege(:role, CAST(:name AS regclass), 'SELECT')")

@@ -1,4 +1,4 @@
-"""What a store keeps besides the entities (references, alarms, a user's own tables), by its name,
+"""What a store keeps besides the entities (what is derived, a user's own tables), by its name,
 with the definition that it was built from.
 """
 
@@ -9,19 +9,11 @@ from typing import Final
 from sqlalchemy import Connection, text
 
 __all__ = [
-    "ALARMS",
-    "MEASUREMENTS",
-    "REFERENCES",
     "define",
     "definition_of",
     "definitions",
     "is_kept",
 ]
-
-# The names of what a store keeps of every stream if it is asked to.
-ALARMS: Final = "alarms"
-MEASUREMENTS: Final = "measurements"
-REFERENCES: Final = "references"
 
 _ALL: Final = text("SELECT name, definition FROM instep_projection")
 _ONE: Final = text("SELECT definition FROM instep_projection WHERE name = :name")

@@ -233,6 +233,10 @@ class Dialect(Protocol):
         """SQL for the set of strings in the JSON array bound to `:parameter`."""
         ...
 
+    def shown(self, expression: str, shown_as: str) -> str:
+        """SQL for a value as a view shows it (`ViewColumn.shown_as`)."""
+        ...
+
     def begins_with(self, column: str, parameter: str) -> str:
         """SQL for whether a text begins with the one bound to `:parameter`, character by
         character.

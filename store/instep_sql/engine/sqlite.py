@@ -129,6 +129,12 @@ _CHANGE: Final = (
 _NO_BODIES: Final = {"body": "x''", "previous": "NULL"}
 _OF_EVENTS: Final = "stated.class IN (SELECT value FROM json_each(stated.events))"
 
+_SHOWN: Final = {
+    "time": "strftime('%Y-%m-%dT%H:%M:%S', ({0}) / 1000000, 'unixepoch')"
+    " || printf('.%06dZ', ({0}) % 1000000)",
+    "flag": "({0}) <> 0",
+    "json": "CAST({0} AS TEXT)",
+}
 _UNAVAILABLE: Final[dict[int, tuple[str, str]]] = {
     sqlite3.SQLITE_BUSY: (
         "the database is locked by another process",
@@ -327,6 +333,9 @@ class Sqlite:
 
     def members(self, parameter: str) -> str:
         return f"(SELECT value FROM json_each(:{parameter}))"
+
+    def shown(self, expression: str, shown_as: str) -> str:
+        return _SHOWN.get(shown_as, "{0}").format(expression)
 
     def begins_with(self, column: str, parameter: str) -> str:
         # A range, which its index finds; texts are compared by their bytes.

@@ -1,6 +1,4 @@
-"""Values that a database cannot store: a record with one goes to quarantine (A11), and the text of
-a peer is made storable.
-"""
+"""Values that a database cannot store: a record with one goes to quarantine (A11)."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import msgspec
 from instep.model.batches import Batch
 from instep.model.records import Record, Unreadable
 
-__all__ = ["LONGEST_UUID_CHARS", "split_storable", "storable_text", "to_unreadable", "without_nul"]
+__all__ = ["split_storable", "to_unreadable"]
 
 
 _NUL: Final = "\x00"
@@ -20,9 +18,6 @@ _NUL: Final = "\x00"
 _ESCAPED_NUL: Final = b"\\u0000"
 
 
-LONGEST_UUID_CHARS: Final = 600
-"""Of what is indexed, in all columns together: an index of PostgreSQL holds at most 2,704 bytes a
-row, and a character takes up to four. What is longer is no uuid, and left out."""
 _INDEXED_BYTES: Final = 2_600
 """With its other columns, a row of an index is then below the limit of PostgreSQL."""
 
@@ -60,19 +55,3 @@ def to_unreadable(record: Record, reason: str) -> Unreadable:
     body = record.body.decode(errors="replace")
     raw = msgspec.json.encode({"entity-key": record.key, "kind": record.kind.name, "body": body})
     return Unreadable(record.stream, raw, reason, record.token)
-
-
-def without_nul(value: str) -> str:
-    """A provider's text without NUL characters, as any database can store it: for display, not for
-    comparison.
-    """
-    return value.replace(_NUL, "\N{REPLACEMENT CHARACTER}")
-
-
-def storable_text(value: str) -> str:
-    """A peer's text as any database can store it. Texts that differ only in a replaced character
-    become equal.
-    """
-    if value.isascii() and "\x00" not in value:
-        return value
-    return value.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()

@@ -26,12 +26,13 @@ from instep_sql.engine.bulk_writes import StoredTable, names, typed
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.engine.value_check import to_unreadable
 from instep_sql.entities.lookup import StoredRecord, find_headers, find_records
+from instep_sql.entities.streams import StreamRow
 
 __all__ = [
     "ComposedRecords",
     "Lookup",
-    "allow_overwrite",
     "compose",
+    "compose_records",
     "forget_parts",
     "move_parts",
     "rename_parts",
@@ -72,6 +73,20 @@ class ComposedRecords(msgspec.Struct, frozen=True):
     unresolved: list[Unreadable]
     stated_by: list[Record]
     """For each whole record, the record that it was composed for."""
+
+
+def compose_records(
+    connection: Connection,
+    dialect: Dialect,
+    stream: StreamRow,
+    position: Position,
+    records: Sequence[Record],
+) -> ComposedRecords:
+    """Compose whole records of the changes in a batch, and let them be written."""
+    stream.change_only = True
+    composed = compose(connection, dialect, stream.no, position, records)
+    _allow_overwrite(connection, dialect, stream.no, composed.records)
+    return composed
 
 
 def compose(
@@ -130,7 +145,7 @@ def _find_owners(
     return {row.part_key: row.entity_key for row in rows}
 
 
-def allow_overwrite(
+def _allow_overwrite(
     connection: Connection, dialect: Dialect, no: int, records: Sequence[Record]
 ) -> None:
     """Make the rows of these composed records writable whatever their place in the log.

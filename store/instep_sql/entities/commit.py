@@ -12,20 +12,21 @@ from instep.model.columns import all_whole
 from instep.model.position import Position
 from instep.model.records import Record
 from instep_sql import fencing
-from instep_sql.alarms import maintenance as alarms
+from instep_sql.derived.entities import derive_entities
+from instep_sql.derived.statements import apply_records, end_swept, trim_tables
 from instep_sql.deviations import count_deviations
 from instep_sql.engine.dialect import Dialect
-from instep_sql.entities import change_only, journal, key_reconciliation, quarantine, streams
+from instep_sql.entities import journal, quarantine, streams
+from instep_sql.entities.change_only import compose_records
 from instep_sql.entities.entity_rows import write_rounds
+from instep_sql.entities.key_reconciliation import JoinedRecords, join_baseline, mark_proven
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import sweep
-from instep_sql.measurements import maintenance as measurements
 from instep_sql.options import Journal, SqlOptions
 from instep_sql.projections import maintenance as projected
 from instep_sql.projections.projection import Projection
-from instep_sql.references import maintenance as references
 
-__all__ = ["Written", "commit", "write_records"]
+__all__ = ["Written", "commit", "derive_changed", "write_records"]
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -48,12 +49,12 @@ def commit(
     """Write all of a batch in the caller's transaction.
 
     1. The position is advanced (A1); `FencedError` if another process has advanced it.
-    2. Records are written by rule A3, and their changes appended to the journal. Where they are
-       kept, episodes of alarms and series of measurements follow each statement.
+    2. Records are written by rule A3, and their changes appended to the journal. What is derived
+       from statements follows each of them.
     3. The step of the sweep follows: the entities of the batch are marked by then.
-    4. Where they are kept, places, references and projections follow the changed entities.
+    4. What is derived from entities follows those that have changed, and so do projections.
     5. Unreadable records go to quarantine, and departures from the specification are counted.
-    6. The journal, the episodes and the series are trimmed to their retention.
+    6. The journal and what is derived are trimmed to their retention.
     """
     fencing.advance_stream(connection, dialect, stream.no, batch, now_us)
     written = Written()
@@ -69,6 +70,7 @@ def commit(
             now_us=now_us,
         )
     if written.unresolved_keys:
+        # An end under an unknown key may be about an entity that only a GET has shown.
         streams.set_baseline_pending(connection, stream.no, batch.position)
     result = CommitResult(
         written=written.written, deleted=written.deleted, unresolved_keys=written.unresolved_keys
@@ -78,12 +80,18 @@ def commit(
         result = msgspec.structs.replace(
             result, swept=len(swept.keys), sweep_cursor=swept.cursor, sweep_done=swept.done
         )
-        if stream.alarms:
-            began_us = batch.position.attempt_started_at_us
-            alarms.swept(connection, dialect, stream.no, swept.keys, began_us, done=swept.done)
-    if stream.references:
-        references.follow(connection, dialect, stream.no, now_us)
-    projected.follow(connection, dialect, stream.no, projections, now_us)
+        if stream.kept.statements:
+            end_swept(
+                connection,
+                dialect,
+                stream.no,
+                stream.kept.statements,
+                swept.keys,
+                batch.position.attempt_started_at_us,
+                done=swept.done,
+            )
+    # After the sweep: what it has removed counts as changed, too.
+    derive_changed(connection, dialect, stream, projections, now_us)
     if batch.unreadable:
         quarantine.keep(
             connection,
@@ -97,11 +105,22 @@ def commit(
         count_deviations(connection, "instep_stream", stream.no, batch.deviations)
     if options.journal is not Journal.OFF:
         journal.trim(connection, dialect, options, len(batch.records) + result.swept, now_us)
-    if stream.alarms:
-        alarms.trim(connection, dialect, options, len(batch.records))
-    if stream.measurements:
-        measurements.trim(connection, dialect, options, len(batch.records))
+    if stream.kept.statements:
+        trim_tables(connection, dialect, stream.kept.statements, options, len(batch.records))
     return result
+
+
+def derive_changed(
+    connection: Connection,
+    dialect: Dialect,
+    stream: StreamRow,
+    projections: Sequence[Projection],
+    now_us: int,
+) -> None:
+    """Derive what the entities of a stream state that have changed, whatever changed them."""
+    for derivation in stream.kept.entities:
+        derive_entities(connection, dialect, stream.no, derivation, now_us)
+    projected.follow(connection, dialect, stream.no, projections, now_us)
 
 
 def write_records(
@@ -120,19 +139,15 @@ def write_records(
     If the stream needs it, the records are first given the keys of the stored entities and composed
     into whole records. Other streams pay nothing for it.
     """
-    unresolved: tuple[str, ...] = ()
-    shown: set[str] = set()
-    if by_uuid and not key_reconciliation.is_settled(stream, records):
-        joined = key_reconciliation.reconcile_keys(connection, dialect, stream, position, records)
-        records, unresolved = joined.records, joined.unresolved_keys
-        records = key_reconciliation.complete(connection, dialect, stream, records)
-        shown = {record.key for record in records if not record.token and not record.ends}
-        key_reconciliation.give_way(connection, dialect, stream.no, position.lineage, shown)
+    joined = JoinedRecords(records)
+    if by_uuid:
+        # A stream's key of an entity and the uuid that a GET shows may differ.
+        joined = join_baseline(connection, dialect, stream, position, records)
+        records = joined.records
     if stream.change_only or not all_whole(records):
-        composed = change_only.compose(connection, dialect, stream.no, position, records)
-        stream.change_only = True
+        # A partial update says nothing about the entity alone: it is merged into what is stored.
+        composed = compose_records(connection, dialect, stream, position, records)
         records = composed.records
-        change_only.allow_overwrite(connection, dialect, stream.no, records)
         if composed.unresolved:
             quarantine.keep(
                 connection,
@@ -142,6 +157,7 @@ def write_records(
                 options=options,
                 now_us=now_us,
             )
+    # Before anything is written: a change is what differs from what is stored now.
     if options.journal is not Journal.OFF:
         journal.append_changes(
             connection,
@@ -153,25 +169,16 @@ def write_records(
             now_us=now_us,
         )
     no, lineage, attempt = stream.no, position.lineage, position.attempt
-    if stream.alarms:
-        alarms.follow(
-            connection,
-            dialect,
-            no,
-            records,
-            info=stream.info,
-            names=stream.alarm_names,
-            position=position,
-            now_us=now_us,
-        )
-    if stream.measurements:
-        measurements.follow(connection, dialect, no, records, position)
+    if stream.kept.statements:
+        kept = stream.kept.statements
+        apply_records(connection, dialect, no, kept, records, position, stream.info, now_us)
     written = deleted = 0
     for upserts, ends in write_rounds(records, no, lineage, composed=stream.change_only):
         deleted += dialect.end_entities(connection, ends)
         written += dialect.upsert_entities(
             connection, (no, lineage, attempt), upserts, keys_are_uuids=stream.keys_are_uuids
         )
-    if shown:
-        key_reconciliation.mark_proven(connection, dialect, no, attempt, shown)
-    return Written(written, deleted, unresolved)
+    if joined.shown:
+        # Also where a newer record keeps its content (A3): the GET has shown that it exists.
+        mark_proven(connection, dialect, no, attempt, joined.shown)
+    return Written(written, deleted, joined.unresolved_keys)

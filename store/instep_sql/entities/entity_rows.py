@@ -13,8 +13,8 @@ import msgspec
 from instep.model.columns import RecordColumns
 from instep.model.ordering import rounds_per_key
 from instep.model.records import Record
+from instep.model.storable import LONGEST_UUID_CHARS
 from instep_sql.engine.dialect import ColumnRows, EndRow, EntityRow
-from instep_sql.engine.value_check import LONGEST_UUID_CHARS
 
 __all__ = ["WriteRound", "stated_uuids", "write_rounds"]
 

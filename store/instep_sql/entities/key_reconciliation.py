@@ -22,6 +22,7 @@ from instep.model.json_merge import prefixes
 from instep.model.ordering import is_later
 from instep.model.position import Position
 from instep.model.records import Record, RecordType
+from instep_sql.derived.statements import rename_key
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.entities import change_only, tombstones
 from instep_sql.entities.alike import agrees, completed
@@ -29,20 +30,9 @@ from instep_sql.entities.lookup import StoredRecord, find_headers, find_records
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.tombstones import Tombstone
 
-__all__ = [
-    "ReconciledRecords",
-    "complete",
-    "give_way",
-    "is_settled",
-    "mark_proven",
-    "reconcile_keys",
-]
+__all__ = ["JoinedRecords", "join_baseline", "mark_proven"]
 
 _RENAME: Final = text("UPDATE instep_entity SET key = :new WHERE stream_no = :no AND key = :old")
-_RENAME_EPISODES: Final = text("""
-    UPDATE instep_alarm SET key = :new WHERE stream_no = :no AND key = :old
-      AND NOT EXISTS (SELECT 1 FROM instep_alarm WHERE stream_no = :no AND key = :new)
-""")
 _REMOVE: Final = text("DELETE FROM instep_entity WHERE stream_no = :no AND key = :key")
 _UNCLAIMED: Final = text("""
     SELECT sum(CASE WHEN token = '' THEN 1 ELSE 0 END) AS unclaimed,
@@ -52,11 +42,14 @@ _UNCLAIMED: Final = text("""
 """)
 
 
-class ReconciledRecords(msgspec.Struct, frozen=True):
-    """The records, under the keys of their rows, and the keys of ends that met no row."""
+class JoinedRecords(msgspec.Struct, frozen=True):
+    """The records, under the keys of their rows."""
 
-    records: list[Record]
-    unresolved_keys: tuple[str, ...]
+    records: Sequence[Record]
+    unresolved_keys: tuple[str, ...] = ()
+    """Of ends that met no row."""
+    shown: AbstractSet[str] = frozenset()
+    """The keys of what the baseline shows: `mark_proven`, once the records are written."""
 
 
 class _Row:
@@ -171,27 +164,42 @@ def _uuid_in(key: str) -> str:
     return own.rpartition(":")[2] if above else ""
 
 
-def is_settled(stream: StreamRow, records: Sequence[Record]) -> bool:
-    """Whether each record has the key of its row, and none ends an entity or may be overtaken by
-    the end of one: there is nothing to reconcile.
-    """
-    return stream.keys_are_uuids and all(
-        record.token and record.whole and not record.ends for record in records
-    )
-
-
-def reconcile_keys(
+def join_baseline(
     connection: Connection,
     dialect: Dialect,
     stream: StreamRow,
     position: Position,
     records: Sequence[Record],
-) -> ReconciledRecords:
-    """Rename rows to the keys the stream uses, and records to the rows they belong to.
+) -> JoinedRecords:
+    """Give the records and the rows they belong to one key, and complete what a baseline states in
+    less words than the store has.
 
     Baseline rows of entities that have ended since are left out. Header-only ends without a row are
     not written; their keys are returned as unresolved, each once, where a baseline may help.
     """
+    # Each record has the key of its row, and none ends an entity or may be overtaken by the end of
+    # one: nothing is to be joined.
+    if stream.keys_are_uuids and all(
+        record.token and record.whole and not record.ends for record in records
+    ):
+        return JoinedRecords(records)
+    joined, unresolved = _reconcile_keys(connection, dialect, stream, position, records)
+    shown = {record.key for record in joined if not record.token and not record.ends}
+    if not shown:
+        return JoinedRecords(joined, unresolved)
+    completed = _complete(connection, dialect, stream, joined, shown)
+    _allow_overwrite(connection, dialect, stream.no, position.lineage, shown)
+    return JoinedRecords(completed, unresolved, shown)
+
+
+def _reconcile_keys(
+    connection: Connection,
+    dialect: Dialect,
+    stream: StreamRow,
+    position: Position,
+    records: Sequence[Record],
+) -> tuple[list[Record], tuple[str, ...]]:
+    """Rename rows to the keys the stream uses, and records to the rows they belong to."""
     names = {r.key for r in records} | {r.uuid or _uuid_in(r.key) for r in records} - {""}
     names.update(*(prefixes(record.key) for record in records if not record.whole))
     rows = _Rows(find_headers(connection, dialect, stream.no, names))
@@ -237,13 +245,10 @@ def reconcile_keys(
     tombstones.add(connection, dialect, stream.no, ends.values())
     if unresolved and not (position.baseline_pending or _owes_baseline(connection, stream.no)):
         unresolved = {}
-    return ReconciledRecords(
-        [
-            record if row is None or row.key == record.key else replace(record, key=row.key)
-            for record, row in joined
-        ],
-        tuple(unresolved),
-    )
+    return [
+        record if row is None or row.key == record.key else replace(record, key=row.key)
+        for record, row in joined
+    ], tuple(unresolved)
 
 
 def _may_be_of_a_baseline(record: Record, stream: StreamRow) -> bool:
@@ -330,21 +335,21 @@ def _rename(
             change_only.forget_parts(connection, dialect, stream.no, [obsolete])
     if moves:
         connection.execute(_RENAME, {"no": stream.no, "old": old, "new": new})
-        if stream.alarms:
-            connection.execute(_RENAME_EPISODES, {"no": stream.no, "old": old, "new": new})
+        rename_key(connection, stream.no, stream.kept.statements, old, new)
         if stream.change_only:
             change_only.rename_parts(connection, stream.no, old, new)
 
 
-def complete(
-    connection: Connection, dialect: Dialect, stream: StreamRow, records: Sequence[Record]
+def _complete(
+    connection: Connection,
+    dialect: Dialect,
+    stream: StreamRow,
+    records: Sequence[Record],
+    keys: AbstractSet[str],
 ) -> Sequence[Record]:
     """The records with what is stored where a statement without token says less than the stored
     one, and the stored one itself where both say the same (A12, A13).
     """
-    keys = {record.key for record in records if not record.token and not record.ends}
-    if not keys:
-        return records
     found = find_records(connection, dialect, stream.no, keys)
     stored = {one.record.key: one.record for one in found}
     return [
@@ -363,19 +368,18 @@ def _completed(record: Record, stored: Record, contained: AbstractSet[str]) -> R
     return record
 
 
-def give_way(
+def _allow_overwrite(
     connection: Connection, dialect: Dialect, no: int, lineage: int, keys: Collection[str]
 ) -> None:
     """Let the rows of a baseline overwrite what an earlier one has stated, whatever our clock said
     then; where they compare with no log (lineage 0), also what the stream has stated before (A14).
     """
-    if keys:
-        statement = text(
-            "UPDATE instep_entity SET lineage = -1 "
-            "WHERE stream_no = :no AND (token = '' OR :lineage = 0) "
-            f"AND key IN {dialect.members('keys')}"
-        )
-        connection.execute(statement, {"no": no, "lineage": lineage, "keys": json_array(keys)})
+    statement = text(
+        "UPDATE instep_entity SET lineage = -1 "
+        "WHERE stream_no = :no AND (token = '' OR :lineage = 0) "
+        f"AND key IN {dialect.members('keys')}"
+    )
+    connection.execute(statement, {"no": no, "lineage": lineage, "keys": json_array(keys)})
 
 
 def mark_proven(

@@ -10,9 +10,9 @@ from sqlalchemy import Connection, text
 
 from instep.errors import StoreUnavailableError
 from instep.model.records import Unreadable
+from instep.model.storable import without_nul
 from instep_sql.engine.bulk_writes import StoredTable, typed
 from instep_sql.engine.dialect import Dialect
-from instep_sql.engine.value_check import without_nul
 from instep_sql.options import SqlOptions
 
 __all__ = ["drop", "keep", "make_room_for_message", "mark_replayed"]

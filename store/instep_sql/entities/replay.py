@@ -14,7 +14,6 @@ from instep_sql import fencing
 from instep_sql.engine.dialect import Dialect
 from instep_sql.entities import commit, quarantine, streams
 from instep_sql.options import SqlOptions
-from instep_sql.references import maintenance as references
 
 __all__ = ["replay"]
 
@@ -56,7 +55,6 @@ def replay(
         by_uuid=row.baseline,
         now_us=now_us,
     )
-    if row.references:
-        references.follow(connection, dialect, row.no, now_us)
+    commit.derive_changed(connection, dialect, row, (), now_us)
     quarantine.mark_replayed(connection, entry, now_us)
     return done.written + done.deleted

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, text
 
 from instep.model.position import Position, decode_position
 from instep.model.streams import Mode, StreamInfo
+from instep_sql.derived.keeper import Kept, kept_derivations
 from instep_sql.fencing import dump_position, with_baseline_pending
 from instep_sql.options import Journal
 
@@ -30,12 +31,7 @@ __all__ = [
 
 _FIND: Final = text("""
     SELECT id, position, info, journal,
-           EXISTS (SELECT 1 FROM instep_part WHERE stream_no = instep_stream.id) AS parted,
-           EXISTS (SELECT 1 FROM instep_projection WHERE name = 'references') AS referring,
-           EXISTS (SELECT 1 FROM instep_projection WHERE name = 'alarms') AS alarms,
-           EXISTS (SELECT 1 FROM instep_projection WHERE name = 'measurements') AS measuring,
-           (SELECT definition FROM instep_projection
-            WHERE name = 'alarm-names:' || instep_stream.consumer) AS alarm_names
+           EXISTS (SELECT 1 FROM instep_part WHERE stream_no = instep_stream.id) AS parted
     FROM instep_stream WHERE consumer = :consumer AND stream = :stream
 """)
 _KNOWN: Final = text("""
@@ -85,14 +81,8 @@ class StreamRow(msgspec.Struct):
     """See `StreamInfo.keys_are_uuids`."""
     event_classes: frozenset[str] = frozenset()
     """See `StreamInfo.event_classes`."""
-    references: bool = False
-    """Whether the store keeps places and references."""
-    alarms: bool = False
-    """Whether the store keeps episodes of alarms."""
-    measurements: bool = False
-    """Whether the store keeps series of measurements."""
-    alarm_names: dict[str, str] = {}
-    """The normalized names of native conditions (4.9)."""
+    kept: Kept = Kept()
+    """What the store derives."""
 
 
 def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None:
@@ -112,10 +102,7 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
         unprovable=frozenset(info.get("unprovable", ())),
         keys_are_uuids=info.get("keys_are_uuids", False),
         event_classes=frozenset(info.get("event_classes", ())),
-        references=bool(row.referring),
-        alarms=bool(row.alarms),
-        measurements=bool(row.measuring),
-        alarm_names=json.loads(row.alarm_names or "{}"),
+        kept=kept_derivations(connection, consumer),
     )
 
 

@@ -11,10 +11,10 @@ import msgspec
 from sqlalchemy import Connection, Row, text
 
 from instep.model.messages import Attachment, Message
+from instep.model.storable import storable_text
 from instep.ports.message_store import MessageGroup
 from instep_sql.engine.bulk_writes import StoredTable, insert_sql, row_values, typed
 from instep_sql.engine.dialect import Dialect
-from instep_sql.engine.value_check import storable_text
 
 __all__ = [
     "FAILED",

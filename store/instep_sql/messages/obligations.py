@@ -7,11 +7,11 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, text
 
+from instep.model.storable import storable_text
 from instep.ports.message_store import MessageGroup, Obligation
 from instep.sequencing.effects import OwedEffect
 from instep_sql.engine.bulk_writes import StoredTable
 from instep_sql.engine.dialect import Dialect
-from instep_sql.engine.value_check import storable_text
 
 __all__ = ["load", "write"]
 

@@ -6,10 +6,10 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
+from instep.model.storable import storable_text
 from instep.ports.message_store import MessageGroup, OperatorAction, OperatorRequest
 from instep_sql.engine.bulk_writes import StoredTable
 from instep_sql.engine.dialect import Dialect
-from instep_sql.engine.value_check import storable_text
 
 __all__ = ["add", "forget", "load"]
 

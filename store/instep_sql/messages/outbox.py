@@ -8,10 +8,10 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, bindparam, text
 
+from instep.model.storable import storable_text
 from instep.sequencing.outbox import OutboxMessage, OutboxState
 from instep_sql.engine.bulk_writes import StoredTable
 from instep_sql.engine.dialect import Dialect
-from instep_sql.engine.value_check import storable_text
 
 __all__ = ["bodies", "load", "save", "scopes"]
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, text
 
+from instep.model.storable import storable_text
 from instep.ports.message_store import StoredReply
 from instep_sql.engine.bulk_writes import StoredTable
 from instep_sql.engine.dialect import Dialect
-from instep_sql.engine.value_check import storable_text
 
 __all__ = ["find", "keep"]
 

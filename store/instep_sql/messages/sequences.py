@@ -9,6 +9,7 @@ import msgspec
 from sqlalchemy import Connection, Row, bindparam, text
 
 from instep.model.messages import UNSEQUENCED
+from instep.model.storable import storable_text
 from instep.ports.message_store import (
     DueSequences,
     MessageGroup,
@@ -19,7 +20,6 @@ from instep.ports.message_store import (
 from instep.sequencing.state import BufferedMessage, SequencerState, decode_state
 from instep_sql.engine.bulk_writes import StoredTable, excluded, typed
 from instep_sql.engine.dialect import Dialect, json_array
-from instep_sql.engine.value_check import storable_text
 
 __all__ = ["due", "load", "reclaim", "row_ids_of", "scopes", "usage", "write"]
 

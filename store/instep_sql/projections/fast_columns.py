@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 from sqlalchemy import Column, TypeDecorator
 
+from instep.ports.derivation import key_of_entity, uuid_of_entity
 from instep_sql.projections.projection import (
     ENTITY_ID,
     Field,
@@ -26,10 +27,14 @@ from instep_sql.projections.projection import (
     python_type,
     tokens_of,
 )
-from instep_sql.projections.tapi import OF_ENTITY
 
 __all__ = ["ColumnarEntities", "fast_columns"]
 
+_OF_ENTITY: Final[Sequence[tuple[Source, str]]] = (
+    (key_of_entity, "keys"),
+    (uuid_of_entity, "uuids"),
+)
+"""The sources that are a column of the entity itself."""
 _READ_AS: Final[dict[type | None, Any]] = {str: str | None, bool: bool | None}
 """What a body states in one of these types is stored as it is; all else is converted."""
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueRefusedError)
@@ -122,7 +127,7 @@ def _column(column: Column[Any], source: Source, members: dict[str, Any]) -> _Co
     stated = column.default is None and column.server_default is None
     if not stated or kind is dict or isinstance(column.type, TypeDecorator):
         return None
-    for function, of_entity in OF_ENTITY:
+    for function, of_entity in _OF_ENTITY:
         if source is function:
             read = attrgetter(of_entity)
             return _Column(column.name, read, of_entity=True) if kind is str else None

@@ -20,50 +20,33 @@ from sqlalchemy.exc import (
 )
 
 from instep.errors import ConfigurationError
+from instep.model.storable import without_nul
+from instep.ports.derivation import ProjectedEntity
+from instep_sql.derived.followers import (
+    Follower,
+    changed_entities,
+    mark_all_changed,
+    set_followers,
+    streams_behind,
+)
 from instep_sql.engine.definitions import define, definitions
 from instep_sql.engine.dialect import Dialect
-from instep_sql.engine.value_check import without_nul
 from instep_sql.names import check_name
 from instep_sql.projections.fast_columns import ColumnarEntities, fast_columns
 from instep_sql.projections.insert import insert, insert_columns
 from instep_sql.projections.projection import (
     ENTITY_ID,
-    ProjectedEntity,
     Projection,
     ValueRefusedError,
 )
-from instep_sql.projections.triggers import VERSION, triggers_of
 
 __all__ = ["follow", "keep", "rebuild"]
 
 _decode: Final = msgspec.json.Decoder().decode
-_PAGE_RECORDS: Final = 1_000
 _REASON_CHARACTERS: Final = 500
 _PREFIX: Final = "table:"
-_TRIGGERS: Final = "triggers of tables"
-_CLASSES: Final = text("INSERT INTO instep_projected_class (class, name) VALUES (:class, :name)")
-_PROJECTED: Final = text("SELECT name, class FROM instep_projected_class ORDER BY name, class")
-_FORGET: Final = tuple(
-    text(f"DELETE FROM {table} WHERE name = :name")
-    for table in ("instep_projected_class", "instep_unprojected", "instep_projection_error")
-)
-_ALL: Final = text("""
-    INSERT INTO instep_unprojected (stream_no, name, entity_id)
-    SELECT e.stream_no, p.name, e.id
-    FROM instep_entity AS e JOIN instep_projected_class AS p ON p.class = e.class
-    WHERE p.name = :name ON CONFLICT DO NOTHING
-""")
-_STREAMS: Final = text("SELECT DISTINCT stream_no FROM instep_unprojected WHERE name = :name")
-_NEXT: Final = text("""
-    SELECT e.id, e.key, e.class, e.uuid, e.body, e.envelope
-    FROM (SELECT entity_id FROM instep_unprojected
-          WHERE stream_no = :no AND name = :name AND entity_id > :after
-          ORDER BY entity_id LIMIT :limit) AS u
-    JOIN instep_entity AS e ON e.id = u.entity_id
-    ORDER BY e.id
-""")
 _STREAM: Final = text("SELECT consumer, stream FROM instep_stream WHERE id = :no")
-_DONE: Final = text("DELETE FROM instep_unprojected WHERE stream_no = :no AND name = :name")
+_FORGET_ERRORS: Final = text("DELETE FROM instep_projection_error WHERE name = :name")
 _KEEP: Final = text("""
     INSERT INTO instep_projection_error (entity_id, name, stream_no, reason, since_us)
     VALUES (:id, :name, :no, :reason, :now_us)
@@ -88,38 +71,34 @@ def keep(
             check_name(name, "a table or column", dialect.where, "projections", limit_bytes)
         with _understood(dialect, one):
             wanted[_PREFIX + one.name] = one.definition(connection.dialect)
-    wanted[_TRIGGERS] = VERSION
-    if not wanted.items() <= definitions(connection).items():
+    found = definitions(connection)
+    if not wanted.items() <= found.items():
         dialect.lock_for_migration(connection)
-        defined = definitions(connection)
-        anew = dict(wanted.items() - defined.items())
+        found = definitions(connection)
+        anew = dict(wanted.items() - found.items())
         changed = [one for one in projections if _PREFIX + one.name in anew]
         # The triggers of before delete from the tables that are replaced.
-        dialect.drop_triggers(connection, triggers_of({}))
+        set_followers(connection, dialect, (), [one.name for one in changed])
         for one in changed:
             name = _PREFIX + one.name
-            _define(connection, dialect, one, anew[name], exists=name in defined)
-        projected: dict[str, list[str]] = {}
-        for name, entity_class in connection.execute(_PROJECTED):
-            projected.setdefault(name, []).append(entity_class)
-        dialect.create_triggers(connection, triggers_of(projected))
-        define(connection, _TRIGGERS, VERSION)
-        # Nothing is written between the triggers and this: they lock the entities.
-        for one in changed:
-            connection.execute(_ALL, {"name": one.name})
+            _define(connection, dialect, one, anew[name], exists=name in found)
+        set_followers(connection, dialect, list(map(_follower_of, changed)), ())
     for one in projections:
-        for no in connection.execute(_STREAMS, {"name": one.name}).scalars().all():
+        for no in streams_behind(connection, one.name):
             follow(connection, dialect, no, [one], now_us)
+
+
+def _follower_of(projection: Projection) -> Follower:
+    name = str(projection.name)  # SQLAlchemy has a type of its own for it
+    return Follower(name, tuple(sorted(projection.classes)), (name,))
 
 
 def rebuild(connection: Connection, dialect: Dialect, projection: Projection, now_us: int) -> int:
     """Fill the table again from the stored entities. Returns the number of its rows."""
-    name = {"name": projection.name}
     connection.execute(projection.table.delete())
-    for statement in _FORGET[1:]:
-        connection.execute(statement, name)
-    connection.execute(_ALL, name)
-    for no in connection.execute(_STREAMS, name).scalars().all():
+    connection.execute(_FORGET_ERRORS, {"name": projection.name})
+    mark_all_changed(connection, _follower_of(projection))
+    for no in streams_behind(connection, projection.name):
         follow(connection, dialect, no, [projection], now_us)
     rows: int = connection.execute(select(func.count()).select_from(projection.table)).scalar_one()
     return rows
@@ -161,10 +140,6 @@ def _define(
     with _understood(dialect, projection):
         projection.table.drop(connection, checkfirst=True)
         projection.table.create(connection)
-    name = {"name": projection.name}
-    for forget in _FORGET:
-        connection.execute(forget, name)
-    connection.execute(_CLASSES, [{"class": one, **name} for one in projection.classes])
     define(connection, _PREFIX + projection.name, definition)
 
 
@@ -177,18 +152,8 @@ def follow(
 ) -> None:
     """Project the changed entities of a stream anew."""
     for projection in projections:
-        which: dict[str, Any] = {"no": no, "name": projection.name}
-        after = -1
-        while True:
-            values = {**which, "after": after, "limit": _PAGE_RECORDS}
-            rows = connection.execute(_NEXT, values).all()
-            if rows:
-                _project(connection, dialect, projection, no, rows, now_us)
-                after = rows[-1].id
-            if len(rows) < _PAGE_RECORDS:
-                break
-        if after >= 0:
-            connection.execute(_DONE, which)
+        for rows in changed_entities(connection, no, projection.name):
+            _project(connection, dialect, projection, no, rows, now_us)
 
 
 def _project(

@@ -13,12 +13,12 @@ from sqlalchemy import JSON, Column, Dialect, Table
 from sqlalchemy.schema import CreateTable
 
 from instep.errors import ConfigurationError
+from instep.ports.derivation import ProjectedEntity
 from instep_sql.names import check_name
 
 __all__ = [
     "ENTITY_ID",
     "Field",
-    "ProjectedEntity",
     "Projection",
     "Source",
     "ValueRefusedError",
@@ -44,21 +44,6 @@ _TYPES: Final[dict[type | None, str]] = {
 
 class ValueRefusedError(ValueError):
     """A value that its column cannot hold. The row is left out, and the reason is kept."""
-
-
-class ProjectedEntity(msgspec.Struct, frozen=True):
-    """What a function that computes a column is given."""
-
-    consumer: str
-    stream: str
-    key: str
-    entity_class: str
-    uuid: str
-    """Empty where the entity has none."""
-    body: Any
-    """The decoded JSON of the entity itself."""
-    envelope: Any
-    """The decoded JSON of the rest of its record (event time, parent address …)."""
 
 
 class Field(msgspec.Struct, frozen=True):

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from instep.model.alarms import AlarmEpisode
 from instep.model.records import Record, RecordType
 from instep.model.streams import StreamInfo
 from instep_sql import SqlStore
+from instep_tapi.derivations.alarms import AlarmEpisode, alarms
 from tests.instep_sql.store_kit import STREAM, Stage, stream_info
 
 S = 1_000_000
@@ -78,4 +78,4 @@ async def alarms_stage(
 
 
 async def episodes(at: Stage, **chosen: Any) -> list[AlarmEpisode]:
-    return [one async for one in at.store.reader.alarms(**chosen)]
+    return [one async for one in alarms(at.store.reader, **chosen)]

@@ -10,12 +10,14 @@ import msgspec
 import pytest
 from sqlalchemy import text
 
-from instep.errors import AlarmsOffError
+from instep.errors import DerivationOffError
 from instep.model.batches import SweepStep
 from instep.model.position import Position
 from instep.model.records import Record, RecordChunk, RecordType, Unreadable
 from instep.model.streams import Mode
 from instep_sql import SqlStore
+from instep_sql.derived.keeper import Kept
+from instep_tapi.derivations.alarms import alarms
 from tests.instep_sql.alarms.alarms_kit import (
     S,
     alarms_stage,
@@ -315,13 +317,13 @@ async def test_turned_on_later_off_and_on_again(database: str) -> None:
     async with alarms_stage(database, alarms=None) as at:
         await at.commit(statement(10), statement(11, key="d2"), create_update("n", 12))
         assert at.store.latest_only
-        with pytest.raises(AlarmsOffError, match="keeps no episodes") as caught:
+        with pytest.raises(DerivationOffError, match="keeps no episodes") as caught:
             await episodes(at)
         assert caught.value.hint == "set alarms = true in the sink's options"
     async with SqlStore(database, alarms=True) as store:
         await store.open("c")
         assert not store.latest_only
-        found = [one async for one in store.reader.alarms()]
+        found = [one async for one in alarms(store.reader)]
         # What was before is not known.
         assert [(one.key, one.standing, one.reduced_fidelity) for one in found] == [
             ("d1", True, True),
@@ -329,8 +331,8 @@ async def test_turned_on_later_off_and_on_again(database: str) -> None:
         ]
     async with SqlStore(database, alarms=False) as store:
         await store.open("c")
-        with pytest.raises(AlarmsOffError):
-            [one async for one in store.reader.alarms()]
+        with pytest.raises(DerivationOffError):
+            [one async for one in alarms(store.reader)]
     async with alarms_stage(database, alarms=None) as at:
         assert at.store.latest_only
 
@@ -347,9 +349,9 @@ async def test_what_a_process_without_them_has_ended_ends_with_the_next_sweep(
     async with alarms_stage(database) as at:
         await at.commit(statement(10))
         row = at.store._streams["s1"]
-        row.alarms = False
+        kept, row.kept = row.kept, Kept()
         await at.commit(statement(20, "CLEAR"))
-        row.alarms = True
+        row.kept = kept
         assert len(await episodes(at, standing=True)) == 1
         await sweep(at, began_s=100)
         assert await episodes(at, standing=True) == []

@@ -16,11 +16,11 @@ import pytest
 
 pytest.importorskip("deltalake")
 
-from instep.model.alarms import AlarmEpisode
 from instep.model.batches import Batch, SweepStep
 from instep.model.position import Position
 from instep.model.records import Record, RecordType
 from instep_sql import SqlStore
+from instep_tapi.derivations.alarms import AlarmEpisode, alarms
 from tests.instep_spark.lake.log_kit import Provider, Row
 from tests.instep_spark.lake.model_kit import Episode, Model
 from tests.instep_sql.store_kit import STREAM, stream_info
@@ -131,7 +131,7 @@ async def test_random_logs_give_the_episodes_of_the_lake(
         await store.position(stream_info())
         await Follower(store, random.Random(seed)).read(rows)
         found: dict[str, list[dict[str, Any]]] = {}
-        async for one in store.reader.alarms():
+        async for one in alarms(store.reader):
             found.setdefault(one.key, []).append(told(one))
     wanted = {key[2]: list(map(expected, many)) for key, many in model.alarms.items() if many}
     assert sum(map(len, wanted.values())) > 10

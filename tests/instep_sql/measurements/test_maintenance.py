@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from instep.errors import MeasurementsOffError
-from instep.model.measurements import Measurement
+from instep.errors import DerivationOffError
 from instep.model.records import Record, RecordType
 from instep_sql import SqlStore
+from instep_tapi.derivations.measurements import Measurement, measurements
 from tests.instep_sql.measurements.measurements_kit import (
     CURRENT_ADDRESS,
     JOB,
@@ -46,7 +46,7 @@ async def stage(database: str, **options: Any) -> AsyncIterator[Stage]:
 
 
 async def found(at: Stage, **chosen: Any) -> list[Measurement]:
-    return [one async for one in at.store.reader.measurements(**chosen)]
+    return [one async for one in measurements(at.store.reader, **chosen)]
 
 
 async def ends(at: Stage, **chosen: Any) -> list[int]:
@@ -125,14 +125,14 @@ async def test_turned_on_later_off_and_on_again(database: str) -> None:
     async with stage(database, measurements=None) as at:
         await at.commit(stated(1_000, 15), create_update("n", 1_100))
         assert at.store.latest_only
-        with pytest.raises(MeasurementsOffError, match="keeps no series") as caught:
+        with pytest.raises(DerivationOffError, match="keeps no series") as caught:
             await found(at)
         assert caught.value.hint == "set measurements = true in the sink's options"
     async with stage(database) as at:
         assert not at.store.latest_only
         assert await ends(at) == [15]
     async with stage(database, measurements=False) as at:
-        with pytest.raises(MeasurementsOffError):
+        with pytest.raises(DerivationOffError):
             await found(at)
         assert at.store.latest_only
 

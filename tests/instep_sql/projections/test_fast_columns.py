@@ -23,7 +23,7 @@ from sqlalchemy import (
 from instep_sql import Field, ProjectedEntity, Projection
 from instep_sql.projections.fast_columns import ColumnarEntities, fast_columns
 from instep_sql.projections.projection import ENTITY_ID, Source, ValueRefusedError
-from instep_sql.projections.tapi import READY
+from instep_sql.projections.ready import ready_projection
 
 _TYPES: Final[dict[str, Any]] = {
     "a": Text(),
@@ -176,8 +176,8 @@ def test_an_alarm_is_read_by_types() -> None:
     }
     whole = {"condition-native-name": "LOF", "alarm-condition-detector-detail": detail}
     stored = stored_bodies(json.dumps(whole).encode(), b"{}")
-    expected = row_by_row(READY["alarm"], stored, "CONDITION_DETECTOR")
-    assert by_types(READY["alarm"], stored, "CONDITION_DETECTOR") == expected
+    expected = row_by_row(ready_projection("alarm"), stored, "CONDITION_DETECTOR")
+    assert by_types(ready_projection("alarm"), stored, "CONDITION_DETECTOR") == expected
     assert expected == [
         {
             "entity_id": 10,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -22,13 +22,13 @@ from sqlalchemy import (
     update,
 )
 
+from instep.config.derivations import ready_tables
 from instep.errors import ConfigurationError, FencedError
 from instep.model.batches import Batch
 from instep.model.position import Position
 from instep.model.records import Record
 from instep_sql import Projection, SqlStore
-from instep_sql.options import ReadyTable
-from instep_sql.projections.tapi import READY
+from instep_sql.projections.ready import ready_projection
 from tests.instep_sql.references.references_kit import Network, end, network, statement
 
 pytestmark = pytest.mark.asyncio
@@ -204,13 +204,13 @@ async def test_a_store_with_triggers_of_before_is_given_those_of_now(database: s
     async with network(database, projections=[mine]) as at:
         await at.commit(node("a"))
         drop = (
-            [f"DROP TRIGGER instep_projected_{event}" for event in ("inserted", "updated")]
+            [f"DROP TRIGGER instep_followed_{event}" for event in ("inserted", "updated")]
             if database.startswith("sqlite")
-            else ["DROP FUNCTION instep_projected_inserted() CASCADE"]
+            else ["DROP FUNCTION instep_followed_inserted() CASCADE"]
         )
         for statement_of_before in (
             *drop,
-            "UPDATE instep_projection SET definition = '1' WHERE name = 'triggers of tables'",
+            "UPDATE instep_projection SET definition = '1' WHERE name = 'triggers of followers'",
         ):
             await tampered(at.store, text(statement_of_before))
     async with network(database, projections=[mine]) as at:
@@ -252,7 +252,7 @@ async def test_the_table_is_the_store_whatever_comes(database: str, seed: int) -
 
 
 async def test_the_ready_tables_of_tapi(database: str) -> None:
-    async with network(database, projections=sorted(READY)) as at:
+    async with network(database, projections=sorted(ready_tables())) as at:
         body: dict[str, Any] = {
             "uuid": "P",
             "name": [{"value-name": "PORT", "value": "1/2"}],
@@ -263,9 +263,11 @@ async def test_the_ready_tables_of_tapi(database: str) -> None:
             statement("all", "k-N", "NODE", {"uuid": "N", "operational-state": "ENABLED"}),
             statement("all", "k-P", "NODE_EDGE_POINT", body, *address),
         )
-        node_rows = await rows(at, READY["node"], "uuid", "name", "operational_state")
+        node_rows = await rows(at, ready_projection("node"), "uuid", "name", "operational_state")
         assert node_rows == [("N", None, "ENABLED")]
-        ports = await rows(at, READY["node_edge_point"], "uuid", "name", "node_uuid", "layer")
+        ports = await rows(
+            at, ready_projection("node_edge_point"), "uuid", "name", "node_uuid", "layer"
+        )
         assert ports == [("P", "1/2", "N", "PHOTONIC_MEDIA")]
         assert await errors(at) == []
 
@@ -274,4 +276,3 @@ async def test_a_ready_table_that_does_not_exist_is_named(database: str) -> None
     with pytest.raises(ConfigurationError, match=r"'projections\[0\]'.*'nodes'") as caught:
         SqlStore(database, projections=["nodes"])
     assert '"node", "node_edge_point"' in caught.value.hint
-    assert set(get_args(ReadyTable)) == set(READY)

@@ -14,6 +14,7 @@ from instep.model.batches import Batch, CommitResult, SweepStep
 from instep.model.position import Position
 from instep.model.records import Record, RecordType
 from instep_sql import SqlStore
+from instep_tapi.derivations import references as derived
 from tests.instep_sql.store_kit import stream_info
 
 
@@ -90,22 +91,22 @@ class Network:
         ]
 
     async def dangling(self) -> list[tuple[str, ...]]:
-        found = [r async for r in self.reader.dangling(consumer="east")]
+        found = [r async for r in derived.dangling(self.reader, consumer="east")]
         return sorted((r.key, r.role, r.name, r.target) for r in found)
 
     async def skeletons(self) -> list[tuple[Any, ...]]:
-        found = [s async for s in self.reader.skeletons(consumer="east")]
+        found = [s async for s in derived.skeletons(self.reader, consumer="east")]
         return sorted((s.uuid, s.name, s.parent, s.entities) for s in found)
 
     async def children(self, uuid: str, **given: Any) -> list[str]:
-        return [e.key async for e in self.reader.children(uuid, **given)]
+        return [e.key async for e in derived.children(self.reader, uuid, **given)]
 
     async def path(self, uuid: str) -> list[tuple[str, str, bool]]:
-        found = await self.reader.path(uuid)
+        found = await derived.path(self.reader, uuid)
         return [(a.name, a.uuid, a.known) for a in found]
 
     async def referrers(self, uuid: str, **given: Any) -> list[tuple[str, str]]:
-        return [(r.key, r.role) async for r in self.reader.referrers(uuid, **given)]
+        return [(r.key, r.role) async for r in derived.referrers(self.reader, uuid, **given)]
 
 
 @asynccontextmanager

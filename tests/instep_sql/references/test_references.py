@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from instep.errors import ReferencesOffError
+from instep.errors import DerivationOffError
 from instep.model.batches import SweepStep
 from instep.model.records import Record, RecordChunk, Unreadable
 from instep_sql import SqlStore
 from instep_sql.plugin import sink
+from instep_tapi.derivations import references as derived
 from tests.instep_sql.audit.test_marks import Audited
 from tests.instep_sql.references.references_kit import (
     Network,
@@ -73,7 +74,7 @@ async def test_st_4_1_a_reference_dangles_until_both_ends_are_there(database: st
         assert "Q" not in {target for *_, target in await at.dangling()}
         assert await at.referrers("Q") == [("l-L", "node-edge-point")]
         assert await at.referrers("Q", entity_class="NODE") == []
-        stated = [(r.target, r.known) async for r in at.reader.references("L")]
+        stated = [(r.target, r.known) async for r in derived.references(at.reader, "L")]
         assert stated == [("P", False), ("Q", True), ("T", False)]
 
 
@@ -83,14 +84,14 @@ async def test_the_end_of_a_parent_orphans_nothing_silently(database: str) -> No
         await at.commit(node(1))
         await at.commit(port("P", 2))
         await at.commit(link("P", at=3))
-        (before,) = [s.since_us async for s in at.reader.skeletons() if s.uuid == "T"]
+        (before,) = [s.since_us async for s in derived.skeletons(at.reader) if s.uuid == "T"]
         await at.commit(end("nodes", "n-N", 10))
         await at.commit(end("ports", "p-P", 10))
         assert await at.skeletons() == [("T", "topology-uuid", "", 1)]
-        found = {r.target: r.since_us async for r in at.reader.dangling()}
+        found = {r.target: r.since_us async for r in derived.dangling(at.reader)}
         assert found["P"] > found["T"] > before
         await at.commit(port("P", 11))
-        lost = {s.uuid: s.since_us async for s in at.reader.skeletons()}
+        lost = {s.uuid: s.since_us async for s in derived.skeletons(at.reader)}
         assert lost["N"] > before
 
 
@@ -100,14 +101,14 @@ async def test_the_age_is_that_of_the_end_where_the_target_has_ended(database: s
         await at.commit(node(1))
         await at.commit(port("P", 2))
         await at.commit(port("P", 3, other=1, **{"client-node": {"node-uuid": "N"}}))
-        (stated,) = [r.since_us async for r in at.reader.references("P")]
+        (stated,) = [r.since_us async for r in derived.references(at.reader, "P")]
         await at.commit(port("P", 4, other=2, **{"client-node": {"node-uuid": "N"}}))
-        (again,) = [r.since_us async for r in at.reader.references("P")]
+        (again,) = [r.since_us async for r in derived.references(at.reader, "P")]
         assert again == stated
         await at.commit(end("nodes", "n-N", 10))
-        (lost,) = [r.since_us async for r in at.reader.dangling()]
+        (lost,) = [r.since_us async for r in derived.dangling(at.reader)]
         assert lost > stated
-        (skeleton,) = [s.since_us async for s in at.reader.skeletons() if s.uuid == "N"]
+        (skeleton,) = [s.since_us async for s in derived.skeletons(at.reader) if s.uuid == "N"]
         assert skeleton == lost
 
 
@@ -181,13 +182,15 @@ async def test_another_consumer_of_the_store_resolves_nothing(database: str) -> 
         west = Network(other)
         await west.commit(node())
         assert ("N", "node-uuid", "T", 1) in await at.skeletons()
-        assert [r async for r in at.reader.referrers("N", consumer="west")] == []
+        assert [r async for r in derived.referrers(at.reader, "N", consumer="west")] == []
         # An end there does not change the ages here.
         (before,) = [
-            s.since_us async for s in at.reader.skeletons(consumer="east") if s.uuid == "N"
+            s.since_us async for s in derived.skeletons(at.reader, consumer="east") if s.uuid == "N"
         ]
         await west.commit(end("nodes", "n-N", 9))
-        (after,) = [s.since_us async for s in at.reader.skeletons(consumer="east") if s.uuid == "N"]
+        (after,) = [
+            s.since_us async for s in derived.skeletons(at.reader, consumer="east") if s.uuid == "N"
+        ]
         assert after == before
 
 
@@ -217,7 +220,7 @@ async def test_turned_on_they_are_built_from_what_is_stored_and_turned_off_they_
     async with network(database, references=None) as at:
         await at.commit(port("P"))
         await at.commit(link("P", "Q"))
-        with pytest.raises(ReferencesOffError, match="keeps no references") as caught:
+        with pytest.raises(DerivationOffError, match="keeps no references") as caught:
             await at.skeletons()
         assert "references = true" in str(caught.value.hint)
     async with network(database) as at:
@@ -229,12 +232,12 @@ async def test_turned_on_they_are_built_from_what_is_stored_and_turned_off_they_
         await at.commit(end("links", "l-L", 9))
         assert (await at.children("N"), await at.dangling()) == (["p-P"], [])
     async with network(database, references=False) as at:
-        with pytest.raises(ReferencesOffError):
+        with pytest.raises(DerivationOffError):
             await at.path("P")
         await at.commit(port("P", 10))
     reader = sink.reader(database)
-    with pytest.raises(ReferencesOffError):
-        await reader.path("P")
+    with pytest.raises(DerivationOffError):
+        await derived.path(reader, "P")
     await reader.close()
 
 
@@ -244,7 +247,7 @@ async def test_a_process_that_does_not_follow_yet_is_told_and_catches_up(databas
         async with network(database):
             assert await at.children("N") == ["p-P"]
         await at.commit(port("Q", 4))
-        with pytest.raises(ReferencesOffError, match="not all are derived") as caught:
+        with pytest.raises(DerivationOffError, match="not all are derived") as caught:
             await at.children("N")
         assert "'east'" in str(caught.value.hint)
         # The other streams of the consumer, and a new start, follow.
@@ -306,11 +309,11 @@ async def test_what_a_sweep_takes_from_an_entity_takes_its_references(stage: Sta
         await at.commit(part("u1", 1, {"uuid": "u1"}))
         await at.commit(part("u1/port/1", 2, {"port": [{"local-id": "1", "link-uuid": "A"}]}))
         reader = at.store.reader
-        assert [r.target async for r in reader.dangling()] == ["A"]
+        assert [r.target async for r in derived.dangling(reader)] == ["A"]
         at.attempt = 2
         await at.commit(part("u1", 3, {"uuid": "u1"}))
         await at.commit(sweep=SweepStep(2))
-        assert [r.target async for r in reader.dangling()] == []
+        assert [r.target async for r in derived.dangling(reader)] == []
 
 
 async def test_a_repair_of_an_audit_is_followed(stage: Stages) -> None:
@@ -324,7 +327,7 @@ async def test_a_repair_of_an_audit_is_followed(stage: Stages) -> None:
         position = await marks.suspect()
         await marks.judge(bogus=True)
         assert await marks.repair(position) == 1
-        assert [r.target async for r in at.store.reader.dangling()] == ["right"]
+        assert [r.target async for r in derived.dangling(at.store.reader)] == ["right"]
 
 
 @pytest.mark.parametrize("length", [400, 3_000, 20_000])
@@ -339,8 +342,8 @@ async def test_what_is_too_long_for_an_index_stops_no_commit(length: int, databa
             statement("ports", "p", "NODE_EDGE_POINT", body, f"node-uuid:{long}", *local),
             statement("ports", "q", "NODE_EDGE_POINT", {"uuid": "Q", "r-uuid": "P"}, NODE),
         )
-        found = [one async for one in at.reader.references("Q")]
+        found = [one async for one in derived.references(at.reader, "Q")]
         assert [(one.name, one.known) for one in found] == [("r-uuid", True)]
         if length == 400:
-            assert len([one async for one in at.reader.references("P")]) == 3
-            assert [one.uuid for one in await at.reader.path("P")] == [long]
+            assert len([one async for one in derived.references(at.reader, "P")]) == 3
+            assert [one.uuid for one in await derived.path(at.reader, "P")] == [long]

@@ -15,12 +15,12 @@ from yarl import URL
 
 from instep.errors import BaselineError, UnreachableError
 from instep.model.records import Record
+from instep_tapi.facts.containment import LOCAL_CLASSES
 from instep_tapi.options import NoAuth
 from instep_tapi.restconf.auth import Authenticator
 from instep_tapi.restconf.baseline import READABLE, read_baseline, readable_classes
 from instep_tapi.restconf.client import RestconfClient
 from instep_tapi.restconf.discovery import ContextAddress
-from instep_tapi.wire.containment import LOCAL_CLASSES
 from instep_tapi.wire.context_tree import entities
 from tests.instep_http.client_kit import new_client
 

@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from instep.model.records import RecordChunk
+from instep_tapi.facts.names import CONDITION_DETECTOR, LogRecordType
 from instep_tapi.wire.decoder import FrameDecoder
-from instep_tapi.wire.names import CONDITION_DETECTOR, LogRecordType
 from instep_tapi_provider.log import LogRecord
 from instep_tapi_provider.records import (
     IdentityStyle,

@@ -19,8 +19,8 @@ from instep.cli.app import app
 from instep.errors import UnreachableError
 from instep.runtime.retry import Environment
 from instep_sql import SqlStore
+from instep_tapi.facts.names import class_of
 from instep_tapi.wire import decoder
-from instep_tapi.wire.names import class_of
 from tests.instep_tapi.hostile_kit import DEADLINE_S, Peer, frame, hostile_stream, record
 from tests.instep_tapi.log_record_kit import log_record, only, read, refused
 

@@ -6,7 +6,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from instep_tapi.wire.names import LogStorageStrategy
+from instep_tapi.facts.names import LogStorageStrategy
 from instep_tapi_provider import (
     Aliases,
     Context,

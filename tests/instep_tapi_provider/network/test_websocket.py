@@ -5,7 +5,7 @@ import asyncio
 import aiohttp
 import pytest
 
-from instep_tapi.wire.names import StreamState
+from instep_tapi.facts.names import StreamState
 from instep_tapi_provider import Provider, ProviderSettings, StreamSettings
 from tests.instep_tapi_provider.client_kit import (
     connected,

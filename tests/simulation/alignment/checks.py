@@ -13,7 +13,7 @@ from instep.model.batches import Batch
 from instep.model.position import Position
 from instep.model.records import Record
 from instep.model.streams import SweepEstimate
-from instep_tapi.wire.names import LogRecordType
+from instep_tapi.facts.names import LogRecordType
 from instep_tapi_provider.log import LogRecord
 from tests.simulation.alignment.provider import Instance, SimLog
 from tests.simulation.alignment.world import World

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from instep import Mode, StreamInfo
 from instep.model.streams import StreamState
-from instep_tapi.wire.containment import contained_members
-from instep_tapi.wire.names import LogRecordType, LogStorageStrategy
-from instep_tapi.wire.names import StreamState as ProviderState
+from instep_tapi.facts.containment import contained_members
+from instep_tapi.facts.names import LogRecordType, LogStorageStrategy
+from instep_tapi.facts.names import StreamState as ProviderState
 from instep_tapi_provider.faults import Faults
 from instep_tapi_provider.log import Log, LogRecord, LogSettings
 from instep_tapi_provider.records import RecordStyle, Statement

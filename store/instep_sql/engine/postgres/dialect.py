@@ -58,6 +58,11 @@ __all__ = ["Postgres"]
 _COPY_FROM_RECORDS: Final = 1_000
 
 _TYPES: Final = {int: "int8", float: "float8", bool: "bool", str: "text", bytes: "bytea"}
+_SHOWN: Final = {
+    "time": "timestamptz 'epoch' + ({0}) * interval '1 microsecond'",
+    "flag": "({0}) <> 0",
+    "json": "instep_json({0})",
+}
 _MARK: Final = "stream_no, lineage, attempt"
 _ENTITY: Final = {
     "key": "text",
@@ -220,6 +225,9 @@ class Postgres:
 
     def members(self, parameter: str) -> str:
         return f"(SELECT jsonb_array_elements_text(CAST(:{parameter} AS jsonb)))"
+
+    def shown(self, expression: str, shown_as: str) -> str:
+        return _SHOWN.get(shown_as, "{0}").format(expression)
 
     def begins_with(self, column: str, parameter: str) -> str:
         return f"starts_with({column}, :{parameter})"

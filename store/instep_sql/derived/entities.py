@@ -1,0 +1,120 @@
+"""Derives rows from the entities that have changed, and writes the differences."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, Table, Text
+
+from instep.ports.derivation import EntityColumns, EntityDerivation, EntityTable
+from instep_sql.derived.followers import STATED, Follower, Target, changed_entities
+from instep_sql.derived.tables import stored_table
+from instep_sql.engine.bulk_writes import StoredTable, quoted
+from instep_sql.engine.dialect import Dialect
+
+__all__ = ["derive_entities", "follower_of", "forget_stated", "make_stated"]
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_STATED: Final = StoredTable(
+    STATED, {"name": str, "entity_id": int, "digest": int}, ("name", "entity_id")
+)
+_STATED_TABLE: Final = Table(
+    STATED,
+    MetaData(),
+    Column("entity_id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("digest", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+
+def make_stated(connection: Connection) -> None:
+    """Create the table of digests, if it does not exist."""
+    _STATED_TABLE.create(connection, checkfirst=True)
+
+
+def forget_stated(connection: Connection, name: str) -> None:
+    """Derive each entity anew when it is looked at."""
+    connection.execute(_STATED_TABLE.delete().where(_STATED_TABLE.c.name == name))
+
+
+def follower_of(derivation: EntityDerivation) -> Follower:
+    """What follows the entities for a derivation."""
+    targets = tuple(
+        Target(one.name, ("entity_id", *one.key), one.target)
+        for one in derivation.tables
+        if one.target
+    )
+    tables = (STATED, *(one.name for one in derivation.tables))
+    return Follower(derivation.name, tuple(sorted(derivation.classes)), tables, targets)
+
+
+def derive_entities(
+    connection: Connection, dialect: Dialect, no: int, derivation: EntityDerivation, now_us: int
+) -> None:
+    """Derive what the changed entities of a stream state."""
+    for rows in changed_entities(connection, no, derivation.name, digests=True):
+        _derive(connection, dialect, no, derivation, now_us, rows)
+
+
+def _derive(
+    connection: Connection,
+    dialect: Dialect,
+    no: int,
+    derivation: EntityDerivation,
+    now_us: int,
+    rows: Sequence[Sequence[Any]],
+) -> None:
+    ids, keys, classes, uuids, bodies, envelopes, digests = zip(*rows, strict=True)
+    stated = derivation.derive(EntityColumns(keys, classes, uuids, envelopes, bodies))
+    written: list[list[tuple[Any, ...]]] = [[] for _ in derivation.tables]
+    told: list[tuple[Any, ...]] = []
+    former: list[int] = []
+    for id, entity_class, before, own in zip(ids, classes, digests, stated, strict=True):
+        derived = own
+        if derivation.classes and entity_class not in derivation.classes:
+            derived = [[] for _ in derivation.tables]  # it has been of another class
+        current = _digest(derived)
+        if current == before:
+            continue
+        if before is not None:
+            former.append(id)
+        told.append((derivation.name, id, current))
+        for rows_of_table, new in zip(written, derived, strict=True):
+            rows_of_table += [(id, *one, no, now_us) for one in new]
+    if former:
+        dialect.delete_rows(connection, _STATED, [(derivation.name, id) for id in former])
+    dialect.insert_rows(connection, _STATED, told)
+    for table, new_rows in zip(derivation.tables, written, strict=True):
+        added = _replace(connection, dialect, table, former, new_rows) if former else new_rows
+        if added:
+            dialect.insert_rows(connection, stored_table(table), added)
+
+
+def _digest(rows: Sequence[Sequence[tuple[Any, ...]]]) -> int:
+    """A number of 64 bits for all that an entity states, signed as databases have them."""
+    digest = hashlib.blake2b(_encode(rows), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def _replace(
+    connection: Connection,
+    dialect: Dialect,
+    table: EntityTable,
+    former: Sequence[int],
+    rows: list[tuple[Any, ...]],
+) -> list[tuple[Any, ...]]:
+    """Remove what these entities no longer state. Returns the rows that are not stored yet."""
+    columns = ("entity_id", *(one.name for one in table.columns))
+    ids = ", ".join(map(str, former))
+    named = ", ".join(map(quoted, columns))
+    query = f"SELECT {named} FROM {quoted(table.name)} WHERE entity_id IN ({ids})"
+    stored = {tuple(row) for row in connection.exec_driver_sql(query)}
+    size = len(columns)
+    gone = sorted(stored.difference(row[:size] for row in rows))
+    if gone:
+        dialect.delete_rows(connection, stored_table(table), gone, columns)
+    return [row for row in rows if row[:size] not in stored]
