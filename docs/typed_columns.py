@@ -20,8 +20,9 @@ from pyang.context import Context
 from pyang.repository import FileRepository
 from pyang.types import EnumTypeSpec, IdentityrefTypeSpec, LeafrefTypeSpec
 
-from instep_spark.lake.typed_views import FILE, TypedClass, TypedColumn
+from instep.ports.lake import TypedClass, TypedColumn
 from instep_tapi.facts.names import OBJECT_CLASSES, class_of
+from instep_tapi.lake.derivation import TYPED_COLUMNS
 
 __all__ = ["typed_classes", "write"]
 
@@ -164,7 +165,7 @@ def typed_classes(folder: Path) -> str:
 
 def write(folder: Path) -> None:
     """Write the file of the columns; it is committed."""
-    FILE.write_text(typed_classes(folder), encoding="utf-8")
+    TYPED_COLUMNS.write_text(typed_classes(folder), encoding="utf-8")
 
 
 if __name__ == "__main__":

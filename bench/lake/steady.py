@@ -30,11 +30,10 @@ from instep_spark.jar import installed_jar
 from instep_spark.lake.batches.progress import CommitMetadata, TableProgress, carrying_metadata
 from instep_spark.lake.pipeline import LakeSettings, Pipeline, PipelineStep
 from instep_spark.lake.tables.schema import (
-    ALARMS,
     ENTITIES,
     HEALTH,
     HISTORY,
-    TOPOLOGY,
+    LAKE_TABLES,
     TableSchema,
 )
 from instep_spark.landing_schema import CHANGES, arrow_schema
@@ -64,8 +63,8 @@ _FILLER_CHARS: Final = 1_000
 _FLOOR: Final[dict[TableSchema, str]] = {
     ENTITIES: "true",
     HISTORY: "true",
-    ALARMS: "class = 'CONDITION_DETECTOR'",
-    TOPOLOGY: "class IN ('NODE', 'LINK', 'NODE_EDGE_POINT')",
+    LAKE_TABLES["alarms"]: "class = 'CONDITION_DETECTOR'",
+    LAKE_TABLES["topology"]: "class IN ('NODE', 'LINK', 'NODE_EDGE_POINT')",
 }
 """The tables of the floor, and the rows that concern them."""
 

@@ -52,8 +52,8 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     32 MiB on where the driver merges, and from 128 MiB on where Spark does. Looked at when a run
     begins."""
     typed_classes: tuple[str, ...] = ()
-    """Classes of TAPI, such as `NODE`, for which `instep lake run` keeps a table with a column for
-    each member that the YANG has: `typed_node`."""
+    """Classes such as `NODE` for which `instep lake run` keeps a table with a column for each
+    member that their data model has: `typed_node`."""
     upkeep_share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.1
     """`instep lake run` spends this share of its time at most on joining small files, once a day
     deleting files that no version of the last week needs, and on audits. 0: it does none of it."""
@@ -145,9 +145,9 @@ def _check(options: DeltaOptions, where: str) -> None:
         )
     if unknown := set(options.typed_classes) - typed_classes().keys():
         raise ConfigurationError(
-            f"the key 'typed_classes' names a class that the YANG of TAPI has not: {min(unknown)}",
+            f"the key 'typed_classes' names a class of no known data model: {min(unknown)}",
             where=where,
-            hint=f"it has {', '.join(typed_classes())}",
+            hint=f"known are {', '.join(typed_classes())}",
             key="typed_classes",
         )
     if options.managed and not options.database:

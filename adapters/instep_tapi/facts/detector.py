@@ -27,10 +27,14 @@ from instep_tapi.facts.names import CONDITION_DETECTOR, class_named, strip_modul
 
 __all__ = [
     "CLEAR",
+    "CONTAINERS",
     "DETECTOR",
+    "EVENT_TYPES",
     "SEVERITIES",
+    "STATES",
     "Detector",
     "read_detector",
+    "read_statement",
     "reread_detector",
     "states_clear",
 ]
@@ -42,10 +46,10 @@ CLEAR: Final = b"CLEAR"
 """Searched for from the end: in texts as long as an entity, that takes half as long."""
 _BACKSLASH: Final = ord("\\")
 """As a number: searching for a text of one byte takes five times as long."""
-_EVENT_TYPES: Final = frozenset({"EVENT_DETECTOR", "PM_THRESHOLD_DETECTOR"})
-_STATES: Final = ("alarm-detector-state", "simple-detector-state")
+EVENT_TYPES: Final = frozenset({"EVENT_DETECTOR", "PM_THRESHOLD_DETECTOR"})
+STATES: Final = ("alarm-detector-state", "simple-detector-state")
 # Where 2.1.3 and the later tapi-fm keep state and severity, from the condition-detector downwards.
-_CONTAINERS: Final = frozenset(
+CONTAINERS: Final = frozenset(
     {
         "alarm-condition-detector-detail",
         "legacy-properties",
@@ -143,7 +147,7 @@ def _state_of(members: Sequence[tuple[str, Any]]) -> str | None:
     Where two contradict each other, the first that is not CLEAR counts: what may last has not
     ended. A legacy severity counts only where no state is stated.
     """
-    stated = [identity(value) for name, value in members if name in _STATES and _is_text(value)]
+    stated = [identity(value) for name, value in members if name in STATES and _is_text(value)]
     states = [state for state in stated if state]
     lasting = (state for state in states if state != "CLEAR")
     return next(lasting, "CLEAR" if states or _is_cleared(members) else None)
@@ -164,10 +168,14 @@ def read_detector(record: Record, normalized: Mapping[str, str]) -> Detector:
     """Read a statement; what cannot be read is not stated. `normalized` gives the normalized name
     of native ones where the provider states none (4.9).
     """
-    address = _parent_address(record)
-    return _usual_detector(record.body, address, normalized) or _any_detector(
-        record.body, address, normalized
-    )
+    return read_statement(record.body, _parent_address(record), normalized)
+
+
+def read_statement(
+    body: bytes | bytearray, address: Any, normalized: Mapping[str, str]
+) -> Detector:
+    """The same of a body and a parent-address."""
+    return _usual_detector(body, address, normalized) or _any_detector(body, address, normalized)
 
 
 def reread_detector(before: Detector, record: Record, normalized: Mapping[str, str]) -> Detector:
@@ -203,7 +211,7 @@ def _usual_detector(
     info, local_id = legacy.additional_alarm_info, read.measured_entity_local_id
     return Detector(
         state=state or "ACTIVE",
-        event=state is None and detector_type in _EVENT_TYPES,
+        event=state is None and detector_type in EVENT_TYPES,
         severity=severity,
         service_affect=identity(legacy.service_affect),
         acknowledged=legacy.is_acknowledged,
@@ -234,7 +242,7 @@ def _any_detector(body: bytes | bytearray, address: Any, normalized: Mapping[str
     native = text_member(members, "condition-native-name")
     return Detector(
         state=state or "ACTIVE",
-        event=state is None and detector_type in _EVENT_TYPES,
+        event=state is None and detector_type in EVENT_TYPES,
         severity=identity_member(members, "perceived-severity"),
         service_affect=identity_member(members, "service-affect"),
         acknowledged=flag(members.get("is-acknowledged")),
@@ -258,13 +266,13 @@ def _stated_members(value: Any) -> Iterator[tuple[str, Any]]:
     outer ones first.
     """
     level = [value]
-    for _ in range(len(_CONTAINERS) + 1):  # one cannot contain itself
+    for _ in range(len(CONTAINERS) + 1):  # one cannot contain itself
         inner: list[Any] = []
         for one in level:
             if isinstance(one, dict):
                 for member, stated in one.items():
                     name = strip_module(member)
-                    if name in _CONTAINERS:
+                    if name in CONTAINERS:
                         inner.append(stated)
                     else:
                         yield name, stated

@@ -18,7 +18,7 @@ from instep_tapi.facts.members import (
 )
 from instep_tapi.facts.times import time_us
 
-__all__ = ["ApproximateTime", "event_time", "read_envelope"]
+__all__ = ["ApproximateTime", "event_time", "read_envelope", "stated_time"]
 
 
 class ApproximateTime(msgspec.Struct, frozen=True, gc=False):
@@ -51,7 +51,7 @@ _decode_usual: Final = msgspec.json.Decoder(_Envelope).decode
 
 
 def event_time(record: Record) -> ApproximateTime:
-    """When it happened: the event time, flat as the YANG has it or nested as in TR-548 6.3."""
+    """When it happened."""
     return _usual_time(record) or _any_time(record)
 
 
@@ -78,10 +78,7 @@ def _usual_time(record: Record) -> ApproximateTime | None:
 
 
 def _any_time(record: Record) -> ApproximateTime:
-    stated = read_envelope(record.envelope).get("event-time-stamp")
-    members = plain_members(stated)
-    members = plain_members(members.get("approx-date-and-time")) or members
-    primary = stated if isinstance(stated, str) else text_member(members, "primary-time-stamp")
+    primary, members = stated_time(record.envelope)
     at_us = time_us(primary)
     if at_us is None:
         return ApproximateTime(record.appended_at_us, spread="BEFORE")
@@ -91,6 +88,18 @@ def _any_time(record: Record) -> ApproximateTime:
         identity_member(members, "spread"),
         identity_member(members, "source-precision"),
     )
+
+
+def stated_time(envelope: bytes) -> tuple[str | None, dict[str, Any]]:
+    """The primary time-stamp as it is spelled, and what else is stated about it: flat as the YANG
+    has it or nested as in TR-548 6.3.
+    """
+    stated = read_envelope(envelope).get("event-time-stamp")
+    members = plain_members(stated)
+    members = plain_members(members.get("approx-date-and-time")) or members
+    if isinstance(stated, str):
+        return stated, members
+    return text_member(members, "primary-time-stamp"), members
 
 
 def _read_envelope(envelope: bytes | bytearray) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from instep.config.entry_points import broken
 from instep.ports.derivation import EntityDerivation, ReadyTable, StatementDerivation
+from instep.ports.lake import LakeDerivation
 
 __all__ = ["Derived", "find_derivations", "ready_tables", "table_derivations"]
 
@@ -17,11 +18,11 @@ _GROUP: Final = "instep.derivations"
 
 
 @cache
-def find_derivations() -> Mapping[str, Derived | ReadyTable]:
+def find_derivations() -> Mapping[str, Derived | ReadyTable | LakeDerivation]:
     """All of them by name, in one order. Raises `ConfigurationError` for one that cannot be
     imported.
     """
-    found: dict[str, Derived | ReadyTable] = {}
+    found: dict[str, Derived | ReadyTable | LakeDerivation] = {}
     for point in sorted(entry_points(group=_GROUP), key=lambda point: point.name):
         try:
             named: Any = point.load()
@@ -33,7 +34,7 @@ def find_derivations() -> Mapping[str, Derived | ReadyTable]:
 
 def table_derivations() -> list[Derived]:
     """Those that derive tables by a function of their own."""
-    return [one for one in find_derivations().values() if not isinstance(one, ReadyTable)]
+    return [one for one in find_derivations().values() if isinstance(one, Derived)]
 
 
 def ready_tables() -> dict[str, ReadyTable]:

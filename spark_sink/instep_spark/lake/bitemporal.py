@@ -1,5 +1,5 @@
-"""How sure an interval of `entity_history`, or an episode of `alarms`, is: when we knew of it, by
-what, and give or take what.
+"""How sure an interval of `entity_history`, or an episode such as an alarm, is: when we knew of it,
+by what, and give or take what.
 
 The provider's time says when something was so; our time, `committed_at` in `changes`, says since
 when we know. Both together make the history bitemporal: what was believed then about then.
@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 from instep.alignment.lag import Fidelity
+from instep.ports.lake import LakeView
+from instep_spark.derivations import EPISODE_TABLES
 from instep_spark.identity import DEFAULT_ID
-from instep_spark.lake.view_definition import ViewDefinition
 
 __all__ = ["ENTITIES_AT", "EPISODES", "INTERVALS"]
 
@@ -27,12 +28,12 @@ _PROOF: Final = (
 )
 
 
-def _proven(name: str, table: str, what: str, ordinal: str, begin: str, end: str) -> ViewDefinition:
+def _proven(name: str, table: str, what: str, ordinal: str, begin: str, end: str) -> LakeView:
     """The rows of a table of intervals with their proof. `ordinal`, `begin`, `end`: the columns
     that tell what row of `changes` began one, and its times.
     """
     at_begin, at_end = _US.format(begin), _US.format("upto")
-    return ViewDefinition(
+    return LakeView(
         name,
         f"`{table}` with its proof. {_PROOF.format(what)}",
         f"""
@@ -93,9 +94,9 @@ INTERVALS: Final = _proven(
     *("entity_intervals", "entity_history", "an interval"),
     *("ordinal", "valid_from", "valid_to"),
 )
-EPISODES: Final = _proven(
-    *("alarm_intervals", "alarms", "an episode"),
-    *("episode", "raised_at", "cleared_at"),
+EPISODES: Final = tuple(
+    _proven(one.intervals, one.name, one.noun, one.begin, one.begin_at, one.end_at)
+    for one in EPISODE_TABLES
 )
 ENTITIES_AT: Final = """
     CREATE OR REPLACE TEMPORARY FUNCTION entities_at(

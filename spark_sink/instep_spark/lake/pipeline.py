@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from instep.errors import ConfigurationError, SinkError
+from instep_spark.derivations import ENTITY_TABLES, EPISODE_TABLES
 from instep_spark.lake.batches.micro_batch import MicroBatch, PendingRows, Segment
 from instep_spark.lake.batches.stats import Sweep
 from instep_spark.lake.sql.literals import (
@@ -41,15 +42,14 @@ from instep_spark.lake.sweeps import (
     skip_empty_sweeps,
     sweep_events,
 )
-from instep_spark.lake.tables.alarms import AlarmsTable
 from instep_spark.lake.tables.base import LakeTable, OvertakenError, table_exists
 from instep_spark.lake.tables.composed import ComposedTable
-from instep_spark.lake.tables.entities import EntitiesTable
+from instep_spark.lake.tables.entities import DerivedTable, EntitiesTable
 from instep_spark.lake.tables.entity_history import EntityHistoryTable
+from instep_spark.lake.tables.episodes import EpisodesTable
 from instep_spark.lake.tables.identities import IdentitiesTable
 from instep_spark.lake.tables.intervals import IntervalTable
 from instep_spark.lake.tables.stream_health import StreamHealthTable
-from instep_spark.lake.tables.topology import TopologyTable
 from instep_spark.lake.tables.typed import TypedTable
 from instep_spark.lake.typed_views import class_named, typed_classes, typed_name
 from instep_spark.place import LakePlace
@@ -62,8 +62,8 @@ __all__ = ["FOLLOWERS", "LakeSettings", "Pipeline", "PipelineStep", "check_table
 
 _FOLLOWING: Final[dict[str, Callable[[LakePlace], LakeTable]]] = {
     "entity_history": EntityHistoryTable,
-    "alarms": AlarmsTable,
-    "topology": TopologyTable,
+    **{one.name: partial(EpisodesTable, one) for one in EPISODE_TABLES},
+    **{one.name: partial(DerivedTable, one) for one in ENTITY_TABLES},
     "stream_health": StreamHealthTable,
 }
 FOLLOWERS: Final = tuple(_FOLLOWING)
@@ -98,8 +98,8 @@ def check_tables(tables: Collection[str], where: str = "tables") -> None:
         raise ConfigurationError(
             f"the pipeline has no table {min(unknown)!r}",
             where=where,
-            hint=f"it has: entities, {', '.join(FOLLOWERS)}; and one for each class of TAPI, "
-            "such as typed_node",
+            hint=f"it has: entities, {', '.join(FOLLOWERS)}; and one for each class with known "
+            "members, such as typed_node",
         )
 
 

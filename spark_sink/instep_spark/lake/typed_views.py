@@ -1,8 +1,8 @@
-"""A view for each class of TAPI, with a column for each of its members: `typed_node`, `typed_link`.
+"""A view for each class whose members a derivation knows, with a column for each of them:
+`typed_node`, `typed_link`.
 
-The columns come from the YANG, by way of `typed_columns.json`: `docs/typed_columns.py` writes it.
 They are views over `entities`: never behind it, without rows of their own to keep or to rebuild,
-and with new columns at once when a newer YANG has them. A body is parsed once a row. Tables with
+and with new columns at once when a newer model has them. A body is parsed once a row. Tables with
 the same columns, for engines that do not know Spark's views, are in `tables/typed.py`.
 """
 
@@ -11,21 +11,18 @@ from __future__ import annotations
 import re
 import textwrap
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from instep.errors import ConfigurationError
-from instep_spark.lake.view_definition import ViewDefinition
+from instep.ports.lake import LakeView, TypedClass, TypedColumn
+from instep_spark.derivations import typed_models
 
 __all__ = [
     "BAD_VALUES",
-    "FILE",
-    "TypedClass",
-    "TypedColumn",
     "bad_values",
     "class_named",
+    "comment",
+    "ddl_type",
     "parsed_body",
     "typed_class",
     "typed_classes",
@@ -35,7 +32,6 @@ __all__ = [
     "typed_view",
 ]
 
-FILE: Final = Path(__file__).with_name("typed_columns.json")
 _AROUND: Final = ("consumer", "stream", "id", "key", "parent_address", "appended_at", "event_at")
 """Columns of `entities` that a typed view has, too, before those of the class."""
 BAD_VALUES: Final = "bad_values"
@@ -49,71 +45,36 @@ quotes are escaped, and a colon follows member names alone.
 """
 
 
-class TypedColumn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One column of a class."""
-
-    name: str
-    path: tuple[str, ...]
-    """Names of the members that lead to it, without modules."""
-    type: str
-    """As Spark's DDL names it; JSON for a list, which stays text."""
-    unit: str = ""
-    values: tuple[str, ...] = ()
-    """Of an enumeration, or the identities that the modules derive."""
-    open: bool = False
-    """Other modules may derive more identities, so an unknown value is none that is bad."""
-    meaning: str = ""
-
-    @property
-    def ddl_type(self) -> str:
-        """The type of the column in a table."""
-        return "STRING" if self.type == "JSON" else self.type
-
-    @property
-    def comment(self) -> str:
-        """The meaning with the unit and the values, as far as a catalogue takes it."""
-        parts = [self.meaning.rstrip("."), self.unit, ", ".join(self.values)]
-        return textwrap.shorten("; ".join(filter(None, parts)), _COMMENT_CHARS, placeholder=" …")
-
-
-class TypedClass(msgspec.Struct, frozen=True):
-    """One class with its columns."""
-
-    meaning: str
-    columns: tuple[TypedColumn, ...]
-
-
-class _File(msgspec.Struct):
-    modules: list[str]
-    classes: dict[str, TypedClass]
-
-
-_decode: Final = msgspec.json.Decoder(_File).decode
-
-
 @cache
-def _read() -> _File:
-    return _decode(FILE.read_bytes())
-
-
 def typed_classes() -> dict[str, TypedClass]:
     """The classes by their names, such as NODE."""
-    return _read().classes
+    return {name: one for model in typed_models() for name, one in model.classes.items()}
+
+
+def ddl_type(column: TypedColumn) -> str:
+    """The type of the column in a table."""
+    return "STRING" if column.type == "JSON" else column.type
+
+
+def comment(column: TypedColumn) -> str:
+    """The meaning with the unit and the values, as far as a catalogue takes it."""
+    parts = [column.meaning.rstrip("."), column.unit, ", ".join(column.values)]
+    return textwrap.shorten("; ".join(filter(None, parts)), _COMMENT_CHARS, placeholder=" …")
 
 
 def typed_class(name: str) -> TypedClass:
-    """A class by its name. Raises `ConfigurationError` for one that the YANG does not have."""
+    """A class by its name. Raises `ConfigurationError` for one that is not known."""
     known = typed_classes()
     if name not in known:
         raise ConfigurationError(
-            f"no columns of {name!r}: there is no such class in the YANG",
-            hint=f"it has {', '.join(known)}",
+            f"no columns of {name!r}: no derivation knows the members of such a class",
+            hint=f"they know {', '.join(known)}",
         )
     return known[name]
 
 
-def typed_view(entity_class: str) -> ViewDefinition:
-    """The view of a class. Raises `ConfigurationError` for one that the YANG does not have."""
+def typed_view(entity_class: str) -> LakeView:
+    """The view of a class. Raises `ConfigurationError` for one that is not known."""
     return _view(entity_class, typed_class(entity_class))
 
 
@@ -149,7 +110,7 @@ def typed_reference() -> str:
         f"| `{typed_name(name)}` | {name} | {len(one.columns)} |"
         for name, one in typed_classes().items()
     )
-    modules = ", ".join(f"`{module}`" for module in _read().modules)
+    modules = ", ".join(f"`{module}`" for model in typed_models() for module in model.modules)
     around = ", ".join(f"`{name}`" for name in _AROUND)
     return (
         "## Typed views and tables\n\nOne a class, over `entities`, with a column for each leaf, "
@@ -164,7 +125,7 @@ def typed_reference() -> str:
     )
 
 
-def _view(name: str, one: TypedClass) -> ViewDefinition:
+def _view(name: str, one: TypedClass) -> LakeView:
     names = ", ".join(f"`{column.name}`" for column in one.columns)
     around = ", ".join(_AROUND)
     sql = f"""
@@ -177,11 +138,11 @@ def _view(name: str, one: TypedClass) -> ViewDefinition:
     """
     columns = (
         *((column, "as in `entities`") for column in _AROUND),
-        *((column.name, column.comment) for column in one.columns),
+        *((column.name, comment(column)) for column in one.columns),
         ("body", "the entity as JSON, as the provider stated it"),
         (BAD_VALUES, "columns whose value in `body` is none of their type, so they are null"),
     )
-    return ViewDefinition(
+    return LakeView(
         typed_name(name), f"Each {name} with its members. {one.meaning}".strip(), sql, columns
     )
 

@@ -15,6 +15,7 @@ from instep.model.batches import Batch
 from instep.model.position import Position
 from instep.model.records import Record, RecordType, Unreadable
 from instep.model.streams import StreamInfo
+from instep_spark.derivations import read_envelopes
 from instep_spark.landing.timestamps import parse_timestamps
 from instep_spark.landing_schema import (
     CHANGES,
@@ -31,31 +32,6 @@ _MOMENT: Final = pa.timestamp("us", tz="UTC")
 _CHANGES: Final = arrow_schema(CHANGES)
 _KINDS: Final = {kind: kind.name for kind in RecordType}
 _DIGEST_BYTES: Final = 16
-
-
-_NOTHING: Final = msgspec.Raw()
-
-
-class _Moment(msgspec.Struct, frozen=True, gc=False, rename="kebab"):
-    primary_time_stamp: str | None = None
-
-
-class _Approximate(msgspec.Struct, gc=False, rename="kebab"):
-    """An event time, flat as the YANG has it or nested as in the example of TR-548 6.3."""
-
-    primary_time_stamp: str | None = None
-    approx_date_and_time: _Moment = _Moment()
-
-
-class _Envelope(msgspec.Struct, gc=False, rename="kebab"):
-    """The members of an envelope that are read (TR-548 3.10)."""
-
-    event_time_stamp: str | _Approximate | None = None
-    parent_address: msgspec.Raw = _NOTHING
-
-
-_envelopes: Final = msgspec.json.Decoder(list[_Envelope]).decode
-_envelope: Final = msgspec.json.Decoder(_Envelope).decode
 
 
 def change_rows(
@@ -107,7 +83,7 @@ def _dumped(position: Position) -> pa.Array:
 
 def _records(records: Sequence[Record]) -> dict[str, pa.Array]:
     text, envelopes = pa.string(), [record.envelope for record in records]
-    event_times, parents = _envelope_columns(envelopes)
+    stated = read_envelopes(envelopes)
     return {
         "key": pa.array([record.key for record in records], text),
         "kind": pa.array([_KINDS[record.kind] for record in records], text),
@@ -115,9 +91,9 @@ def _records(records: Sequence[Record]) -> dict[str, pa.Array]:
         "partition": pa.array([record.partition for record in records], text),
         "record_offset": pa.array([record.offset for record in records], pa.int64()),
         "appended_at": pa.array([r.appended_at_us for r in records], pa.int64()).cast(_MOMENT),
-        "event_at": event_times,
+        "event_at": parse_timestamps(stated.event_times),
         "class": pa.array([record.entity_class for record in records], text),
-        "parent_address": parents,
+        "parent_address": pa.array(stated.parent_addresses, text),
         "whole": pa.array([record.whole for record in records], pa.bool_()),
         "ends": pa.array([record.ends for record in records], pa.bool_()),
         "uuid": pa.array([record.uuid for record in records], text),
@@ -138,35 +114,6 @@ def _bodies(bodies: list[bytes]) -> pa.Array:
     )
     made.validate(full=True)
     return made
-
-
-def _envelope_columns(envelopes: list[bytes]) -> tuple[pa.Array, pa.Array]:
-    """Return event times and parent addresses; null where an envelope has none that can be read."""
-    try:
-        # One call for all of them costs a third of one call each.
-        found = _envelopes(b"[" + b",".join([one or b"{}" for one in envelopes]) + b"]")
-    except msgspec.DecodeError:
-        found = [_decode_envelope(one) for one in envelopes]
-    times = [
-        time if time.__class__ is str else _primary(time)
-        for time in [one.event_time_stamp for one in found]
-    ]
-    parents = [one.parent_address for one in found]
-    stated = [None if raw is _NOTHING else bytes(raw) for raw in parents]
-    return parse_timestamps(times), pa.array(stated, pa.string())
-
-
-def _primary(time: _Approximate | str | None) -> str | None:
-    if not isinstance(time, _Approximate):
-        return None
-    return time.primary_time_stamp or time.approx_date_and_time.primary_time_stamp
-
-
-def _decode_envelope(envelope: bytes) -> _Envelope:
-    try:
-        return _envelope(envelope or b"{}")
-    except msgspec.DecodeError:
-        return _Envelope()
 
 
 def _control(

@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep_spark.derivations import read_time
 
 __all__ = ["parse_timestamps"]
 
 _TYPE: Final = pa.timestamp("us", tz="UTC")
-_YANG: Final = re.compile(r"(\d{14})(?:[.,](\d{1,12}))?\s*(?:Z|([+-])(\d\d):?(\d\d))?", re.ASCII)
-"""tapi-common:date-and-time as its YANG describes it: 20211102223713.0-0500."""
-_LONGEST_CHARS: Final = 64
+_FIRST: Final = pa.scalar(-62_135_596_800_000_000, pa.int64()).cast(_TYPE)
+"""Of the year 1: before it, there is no time for Python."""
+_USUAL: Final = len("2021-04-28T14:14Z")
+"""Shorter ones may be a date alone, which says nothing of the time; Arrow reads midnight."""
 
 
 def parse_timestamps(texts: Sequence[str | None]) -> pa.Array:
-    """Return the times of these texts; null where a text is no time. A time that names no zone is
-    taken as UTC.
-    """
-    try:
-        return pa.array(texts, pa.string()).cast(_TYPE)
-    except pa.ArrowInvalid:
-        return pa.array([_parse_timestamp(text) for text in texts], _TYPE)
-
-
-def _parse_timestamp(text: str | None) -> datetime | None:
-    if text is None or len(text) > _LONGEST_CHARS:
-        return None
-    text = text.strip()
-    try:
-        if match := _YANG.fullmatch(text):
-            digits, fraction, sign, hours, minutes = match.groups()
-            moment = datetime.strptime(digits, "%Y%m%d%H%M%S").replace(tzinfo=UTC)
-            moment += timedelta(microseconds=int((fraction or "0").ljust(6, "0")[:6]))
-            offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
-            return moment + offset if sign == "-" else moment - offset
-        moment = datetime.fromisoformat(text)
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
+    """Return the times of these texts; null where a text is no time."""
+    spelled = pa.array(texts, pa.string())
+    shortest = pc.min(pc.binary_length(spelled)).as_py()
+    if shortest is None or shortest >= _USUAL:
+        try:
+            times = spelled.cast(_TYPE)
+        except pa.ArrowInvalid:
+            times = None
+        if times is not None and not pc.any(pc.less(times, _FIRST)).as_py():
+            return times
+    return pa.array([read_time(text) for text in texts], pa.int64()).cast(_TYPE)

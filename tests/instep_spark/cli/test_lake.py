@@ -176,4 +176,4 @@ def test_wrong_usage_is_named(tmp_path: Path) -> None:
     config.write_text(wrong.format(url=tmp_path.as_uri()))
     no_class = instep("lake", "run", str(config))
     assert no_class.exit_code == 2
-    assert "the YANG of TAPI has not: NODES" in no_class.output
+    assert "a class of no known data model: NODES" in no_class.output

@@ -15,12 +15,13 @@ from deltalake import write_deltalake
 
 from instep.errors import ConfigurationError
 from instep_spark import create_views
-from instep_spark.lake.typed_views import FILE, typed_classes, typed_view
+from instep_spark.lake.typed_views import comment, typed_classes, typed_view
+from instep_tapi.lake.derivation import TYPED_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COLUMNS = json.loads(FILE.read_bytes())["classes"]
+COLUMNS = json.loads(TYPED_COLUMNS.read_bytes())["classes"]
 CLASS_OF = {
     "service-interface-point": "SERVICE_INTERFACE_POINT",
     "topology": "TOPOLOGY",
@@ -277,7 +278,9 @@ def test_the_columns_are_those_of_the_yang(shared_data: Path) -> None:
     folder = shared_data / "tapi" / "yang"
     if not folder.is_dir():
         pytest.skip(f"the modules of TAPI are not in {folder}")
-    assert FILE.read_text("utf-8") == made(folder), "run: python -m docs.typed_columns FOLDER"
+    assert TYPED_COLUMNS.read_text("utf-8") == made(folder), (
+        "run: python -m docs.typed_columns FOLDER"
+    )
 
 
 def test_a_class_that_the_yang_does_not_have_is_refused() -> None:
@@ -291,4 +294,4 @@ def test_a_catalogue_takes_every_column() -> None:
         names = [column.name for column in one.columns]
         assert len(set(names)) == len(names)
         assert not {"body", "bad_values", *around} & set(names)
-        assert all(len(column.comment) < 256 for column in one.columns)
+        assert all(len(comment(column)) < 256 for column in one.columns)

@@ -45,7 +45,7 @@ OURS = (alarms.derivation, measurements.derivation, references.derivation)
 def test_they_are_found_by_their_entry_points() -> None:
     assert table_derivations() == list(OURS)
     assert len(ready_tables()) == 8
-    assert len(find_derivations()) == 11
+    assert len(find_derivations()) == 12
 
 
 @pytest.mark.asyncio

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from instep.errors import SinkError
+from instep_spark.derivations import EVENT_DETAILS, EVENT_SQL
 from instep_spark.identity import DEFAULT_ID
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import (
@@ -28,7 +29,6 @@ from instep_spark.lake.batches.stats import (
     content_bytes,
     refine_stats,
 )
-from instep_spark.lake.sql.event_time import EVENT_DETAILS
 from instep_spark.lake.sql.literals import StreamKey, rows_behind, rows_between
 from instep_spark.lake.sql.supersede import RECORD_KINDS
 from instep_spark.session import driver_memory_bytes
@@ -126,7 +126,10 @@ class PendingRows(msgspec.Struct, frozen=True):
         """
         if self.held is not None:
             held = self.held if concerned is None else concerned(self.held)
-            rows = spark.createDataFrame(held, self.rows.schema)
+            if held.column_names == self.held.column_names:
+                rows = spark.createDataFrame(held, self.rows.schema)
+            else:  # a table has added what it reads of them
+                rows = local_relation(spark, held)
             return replace(self, rows=rows, held=held, whole=self.held)
         name = f"instep_{uuid4().hex}"
         self.rows.createGlobalTempView(name)
@@ -279,8 +282,10 @@ class MicroBatch:
 
     def _with_id(self, rows: DataFrame) -> DataFrame:
         columns = [f"`{name}`" for name in COLUMNS]
-        columns += [f"{sql} AS {name}" for name, sql in EVENT_DETAILS.items()]
-        return rows.selectExpr(*columns, f"{DEFAULT_ID} AS id")
+        read = rows.selectExpr(*columns, f"{EVENT_SQL} AS event")
+        return read.selectExpr(
+            *columns, *(f"event.{name}" for name in EVENT_DETAILS), f"{DEFAULT_ID} AS id"
+        )
 
     def _refuse_holes(self, pending: PendingRows, progress: TableProgress) -> None:
         for key, stats in pending.stats_by_stream.items():

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from msgspec.structs import replace
 
+from instep_spark.derivations import EVENT_DETAILS, EVENT_SQL
 from instep_spark.lake.batches.micro_batch import COLUMNS, PendingRows, Segment, materialized
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import (
@@ -24,7 +25,6 @@ from instep_spark.lake.batches.stats import (
     collect_stats,
     refine_stats,
 )
-from instep_spark.lake.sql.event_time import EVENT_DETAILS
 from instep_spark.lake.sql.literals import StreamKey, in_any_stream, in_stream, of_streams, text
 from instep_spark.lake.sql.supersede import RECORD
 from instep_spark.lake.tables.base import LakeTable
@@ -244,10 +244,13 @@ class ComposedTable(LakeTable):
         columns = ", ".join(
             (
                 *("true AS whole" if c == "whole" else f"`{c}`" for c in COLUMNS),
-                *(f"{sql} AS {name}" for name, sql in EVENT_DETAILS.items()),
+                *(f"event.{name}" for name in EVENT_DETAILS),
             )
         )
-        return spark.sql(f"SELECT {columns}, id FROM {self.sql} WHERE ({bounds}) AND {kinds}")
+        return spark.sql(
+            f"SELECT {columns}, id FROM (SELECT *, {EVENT_SQL} AS event FROM {self.sql}) "
+            f"WHERE ({bounds}) AND {kinds}"
+        )
 
 
 def _as_composed(raw: StreamStats, own: StreamStats | None) -> StreamStats:

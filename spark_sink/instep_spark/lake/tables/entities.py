@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.ports.lake import EntityTable
 from instep_spark.lake.batches.micro_batch import PendingRows, Segment
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import Sweep
@@ -24,13 +25,13 @@ from instep_spark.lake.sql.supersede import (
     row_supersedes,
 )
 from instep_spark.lake.tables.base import LakeTable, rows_of_classes
-from instep_spark.lake.tables.schema import ENTITIES, TableSchema
+from instep_spark.lake.tables.schema import ENTITIES, LAKE_TABLES, TableSchema
 from instep_spark.place import LakePlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["EntitiesTable", "ProjectionTable", "SweepCount", "unmarked_by"]
+__all__ = ["DerivedTable", "EntitiesTable", "ProjectionTable", "SweepCount", "unmarked_by"]
 
 _PROVEN: Final = pa.field("proven", pa.bool_(), nullable=False)
 
@@ -183,6 +184,22 @@ class ProjectionTable(EntitiesTable):
     def project_held(self, rows: pa.Table) -> None:
         """None: the contents are taken apart by Spark."""
         del rows
+
+
+class DerivedTable(ProjectionTable):
+    """A table of entities that a derivation brings, such as `topology`."""
+
+    def __init__(self, derived: EntityTable, place: LakePlace) -> None:
+        super().__init__(place, LAKE_TABLES[derived.name], derived.classes)
+        self._derived = derived
+
+    def project(self, rows: DataFrame) -> DataFrame:
+        values = self._derived.values
+        rows = self.of_classes(rows)
+        landed = [f"`{name}`" for name in rows.columns if name not in values]
+        once = (f"{sql} AS {name}" for name, sql in self._derived.once.items())
+        made = (f"{sql} AS `{name}`" for name, sql in values.items())
+        return rows.selectExpr("*", *once).selectExpr(*landed, *made)
 
 
 def _marked(rows: DataFrame, segment: Segment) -> DataFrame:

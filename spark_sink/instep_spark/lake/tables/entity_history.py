@@ -8,6 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from instep_spark.derivations import EVENT_DETAILS
 from instep_spark.lake.batches.micro_batch import (
     CONTENTS,
     PendingRows,
@@ -15,7 +16,6 @@ from instep_spark.lake.batches.micro_batch import (
     without_contents,
 )
 from instep_spark.lake.sql.dialect import Dialect
-from instep_spark.lake.sql.event_time import EVENT_DETAILS
 from instep_spark.lake.sql.supersede import IDENTITY
 from instep_spark.lake.tables.intervals import END_PLACE, SAME, SHOWN, IntervalTable
 from instep_spark.lake.tables.schema import HISTORY
@@ -75,7 +75,8 @@ class EntityHistoryTable(IntervalTable):
             f"t.end_ordinal = {ordinal}, t.open = false"
         )
 
-    def moved(self) -> str:
+    def moved(self, held: pa.Table | None) -> str:
+        del held
         taken = ", ".join(f"`{name}`" for name in _TAKEN)
         # An update is no end: its own interval follows.
         ended = ", ".join(

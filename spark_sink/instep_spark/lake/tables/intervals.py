@@ -1,5 +1,5 @@
-"""Base of `entity_history` and `alarms`: rows that are open until a statement or a sweep closes
-them.
+"""Base of `entity_history` and of tables of episodes: rows that are open until a statement or a
+sweep closes them.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class IntervalTable(LakeTable):
         rows.createOrReplaceTempView("instep_rows")
         touched = rows.select(*IDENTITY).distinct()
         stored.join(touched, list(IDENTITY), "semi").createOrReplaceTempView("instep_open")
-        moved: DataFrame | pa.Table = spark.sql(self.moved())
+        moved: DataFrame | pa.Table = spark.sql(self.moved(segment.held))
         if pending.whole is not None and segment.held is not None:
             moved = self.completed(moved.toArrow(), pending.whole)
         self.merge(spark, progress, self._merge(segment), moved, small=pending.small)
@@ -125,10 +125,10 @@ class IntervalTable(LakeTable):
             matching_if="known",
         )
 
-    def moved(self) -> str:
+    def moved(self, held: pa.Table | None) -> str:
         """Return the query for the changes that `instep_rows` cause: new rows, and open ones
         (`known`) that change. `instep_open` has the open rows of their entities, `instep_closed`
-        what is remembered of the closed ones.
+        what is remembered of the closed ones. `held`: the rows, where the driver holds them.
         """
         raise NotImplementedError
 

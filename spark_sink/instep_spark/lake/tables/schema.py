@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from instep.alignment.lag import Fidelity
+from instep.ports.lake import EntityTable, EpisodeTable
+from instep_spark.derivations import ENTITY_TABLES, EPISODE_TABLES
 from instep_spark.landing_schema import comment_literal
 
 __all__ = [
@@ -195,81 +197,6 @@ HISTORY: Final = TableSchema(
     ),
     ("class", "valid_from"),
 )
-ALARMS: Final = TableSchema(
-    "alarms",
-    "One row an episode of an alarm: from ACTIVE or INTERMITTENT to CLEAR, DELETE, TOMBSTONE or "
-    "sweep (TR-548 4.4, 4.7).",
-    (
-        *_WHOSE,
-        *_PLACE,
-        *_EVENT,
-        Column("episode", "BIGINT", "row of `changes` that raised it"),
-        Column("raised_at", "TIMESTAMP", "event time of the raise, else its append time"),
-        Column("cleared_at", "TIMESTAMP", "event time of the end, else its append time; or null"),
-        Column("raised_spread", "STRING", "how sure `raised_at` is: `event_spread` of the raise"),
-        Column("cleared_spread", "STRING", "how sure `cleared_at` is: that of the end; or null"),
-        Column("duration_s", "DOUBLE", "from raise to end in seconds; null while it lasts"),
-        Column("state", "STRING", "ACTIVE or INTERMITTENT; CLEAR when it is over"),
-        Column("ended_by", "STRING", "CLEAR, DELETE, TOMBSTONE or SWEEP; null while it lasts"),
-        Column("severity", "STRING", "last perceived-severity; null where none is stated"),
-        Column("worst_severity", "STRING", "the worst of the episode"),
-        Column("severity_changes", "BIGINT", "how often the severity changed"),
-        Column("intermittent_count", "BIGINT", "how often it became INTERMITTENT"),
-        Column("statements", "BIGINT", "statements about the episode, repeated ones not counted"),
-        Column(
-            "flapping_count",
-            "BIGINT",
-            "raises of this detector before this one, each within 600 s of the end of the episode "
-            "before",
-        ),
-        Column("service_affect", "STRING", "last service-affect"),
-        Column("acknowledged", "BOOLEAN", "last is-acknowledged"),
-        Column("condition", "STRING", "condition-native-name"),
-        Column("condition_normalized", "STRING", "condition-normalized-name"),
-        Column("detector_native_id", "STRING", "detector-native-id"),
-        Column("detector_uuid", "STRING", "detector-uuid"),
-        Column("measured_entity_class", "STRING", "class of the measured entity"),
-        Column("measured_entity_uuid", "STRING", "uuid of the measured entity"),
-        Column("measured_entity_native_id", "STRING", "native id of the measured entity"),
-        Column("node_uuid", "STRING", "node in the parent-address, or the measured NODE; or null"),
-        Column("digest", "BIGINT", "of the last statement's body: tells one that is repeated"),
-        *_END,
-        Column("open", "BOOLEAN", "whether it lasts"),
-    ),
-    ("open",),
-    (
-        "(open <=> (cleared_at IS NULL)) AND (open <=> (ended_by IS NULL))",
-        "cleared_at IS NULL OR cleared_at >= raised_at",
-        "duration_s IS NULL OR duration_s >= 0",
-        _one_of("ended_by", *_ENDS),
-        "open OR state <=> 'CLEAR'",
-    ),
-    ("raised_at", "node_uuid"),
-)
-TOPOLOGY: Final = TableSchema(
-    "topology",
-    "Nodes, links and end points that exist now, flattened for joins.",
-    (
-        *_WHOSE,
-        _CLASS,
-        *_PLACE,
-        Column("uuid", "STRING", "uuid of the node, link or end point"),
-        Column("name", "STRING", "value of its first name"),
-        Column("topology_uuid", "STRING", "topology that holds it"),
-        Column("node_uuid", "STRING", "the node itself, or the node of an end point"),
-        Column("nep_uuid", "STRING", "node edge point: itself, or that of a connection end point"),
-        Column("a_node_uuid", "STRING", "of a link: node of its first end"),
-        Column("a_nep_uuid", "STRING", "of a link: node edge point of its first end"),
-        Column("z_node_uuid", "STRING", "of a link: node of its last end"),
-        Column("z_nep_uuid", "STRING", "of a link: node edge point of its last end"),
-        Column("end_count", "BIGINT", "of a link: how many ends it has"),
-        Column("layer", "STRING", "layer-protocol-name; the first where it has several"),
-        Column("administrative_state", "STRING", "LOCKED or UNLOCKED"),
-        Column("operational_state", "STRING", "ENABLED or DISABLED"),
-        Column("lifecycle_state", "STRING", "PLANNED, INSTALLED …"),
-    ),
-    clustered_by=("class", "node_uuid"),
-)
 HEALTH: Final = TableSchema(
     "stream_health",
     f"How each stream was followed, minute by minute of our time ([A6, A8 and A10]({_RULES})).",
@@ -400,11 +327,32 @@ def projection_schema(name: str, meaning: str, columns: Iterable[Column]) -> Tab
     return TableSchema(name, meaning, (*_WHOSE, _CLASS, *_PLACE, *columns))
 
 
+def _episodes_schema(derived: EpisodeTable) -> TableSchema:
+    own = (*_WHOSE, *_PLACE, *_EVENT, *(Column(*column) for column in derived.columns))
+    digest = Column("digest", "BIGINT", "of the last statement's body: tells one that is repeated")
+    return TableSchema(
+        derived.name,
+        derived.meaning,
+        (*own, digest, *_END, Column("open", "BOOLEAN", "whether it lasts")),
+        ("open",),
+        derived.checks,
+        derived.clustered_by,
+    )
+
+
+def _entities_schema(derived: EntityTable) -> TableSchema:
+    columns = (Column(*column) for column in derived.columns)
+    schema = projection_schema(derived.name, derived.meaning, columns)
+    return schema._replace(clustered_by=derived.clustered_by)
+
+
 LAKE_TABLES: Final = {
     table.name: table
     for table in (
-        *(ENTITIES, HISTORY, ALARMS, TOPOLOGY, HEALTH, MESSAGES, RECONCILIATION, COMPOSED),
-        IDENTITIES,
+        *(ENTITIES, HISTORY),
+        *map(_episodes_schema, EPISODE_TABLES),
+        *map(_entities_schema, ENTITY_TABLES),
+        *(HEALTH, MESSAGES, RECONCILIATION, COMPOSED, IDENTITIES),
     )
 }
 """The tables of the pipeline, by the name of their folder under the URL of the lake."""

@@ -1,4 +1,4 @@
-"""Tables of one class each, with a column for each member that its YANG has: `typed_node`."""
+"""Tables of one class each, with a column for each member that its model has: `typed_node`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from instep_spark.lake.typed_views import (
     BAD_VALUES,
     bad_values,
     class_named,
+    comment,
+    ddl_type,
     parsed_body,
     typed_class,
     typed_values,
@@ -28,14 +30,14 @@ class TypedTable(ProjectionTable):
     """
 
     def __init__(self, place: LakePlace, name: str) -> None:
-        """`name`: of the table. Raises `ConfigurationError` for one of a class that the YANG of
-        TAPI does not have.
+        """`name`: of the table. Raises `ConfigurationError` for one of a class that is not
+        known.
         """
         entity_class = class_named(name)
         self._class = typed_class(entity_class)
         columns = (
             Column("parent_address", "STRING", "parent-address as JSON; null where it has none"),
-            *(Column(one.name, one.ddl_type, one.comment) for one in self._class.columns),
+            *(Column(one.name, ddl_type(one), comment(one)) for one in self._class.columns),
             Column("body", "STRING", "the entity as JSON, as the provider stated it"),
             Column(
                 BAD_VALUES, "ARRAY<STRING>", "columns whose value in `body` is none of its type"

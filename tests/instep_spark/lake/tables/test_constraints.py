@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from instep_spark.lake.tables.base import LakeTable
-from instep_spark.lake.tables.schema import ALARMS, HISTORY, TableSchema
+from instep_spark.lake.tables.schema import HISTORY, LAKE_TABLES, TableSchema
 from instep_spark.place import LakePlace
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def constraints(spark: SparkSession, table: LakeTable) -> dict[str, str]:
             ],
         ),
         (
-            ALARMS,
+            LAKE_TABLES["alarms"],
             EPISODE,
             [
                 {"cleared_at": "TIMESTAMP '2025-01-01'"},

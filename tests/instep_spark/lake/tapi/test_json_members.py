@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from instep_spark.lake.sql.json_fields import bool_field, enum_field, text_field
+from instep_tapi.lake.json_members import enum_field, text_field
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,10 +45,3 @@ def test_a_member_is_found_wherever_it_stands(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(body,) for body in found], "body STRING")
     rows = frame.selectExpr("body", f"{text_field('up', 'down')} AS text").collect()
     assert {row.body: row.text for row in rows} == found
-
-
-def test_a_boolean_may_be_quoted(spark: SparkSession) -> None:
-    found = {'{"x-on": true, "m:on" : "false"}': False, '{"on":true}': True, '{"on":"1"}': None}
-    frame = spark.createDataFrame([(body,) for body in found], "body STRING")
-    rows = frame.selectExpr("body", f"{bool_field('on')} AS on").collect()
-    assert {row.body: row.on for row in rows} == found
