@@ -314,9 +314,9 @@ _LOGS: Final = [
     ),
     Mutation(
         "A4",
-        "adapters/instep_tapi/wire/record_body.py::states_clear",
-        "    if not states:\n",
-        "    if cleared:\n",
+        "adapters/instep_tapi/facts/detector.py::states_clear",
+        'return state == "CLEAR"',
+        'return state == "CLEAR" or _is_cleared(members)',
         "tests/instep_tapi/wire/test_decoder.py"
         "::test_4_4_the_state_of_the_detector_overrules_a_legacy_severity",
     ),
@@ -537,7 +537,7 @@ _LOGS: Final = [
     ),
     Mutation(
         "A14",
-        f"{_E}key_reconciliation.py::give_way",
+        f"{_E}key_reconciliation.py::_allow_overwrite",
         "SET lineage = -1",
         "SET lineage = lineage",
         f"{_TE}test_key_reconciliation.py"
