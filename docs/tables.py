@@ -104,9 +104,10 @@ def _helps(path: list[str], command: Any) -> Iterator[str]:
 def sql_schema() -> str:
     """The statements that make a store of this version in SQLite."""
     # A table, then its indexes by name: the order in which those were made is not always the same.
+    # Without triggers, which depend on what is derived.
     query = (
         "SELECT s.sql FROM sqlite_master AS s JOIN sqlite_master AS t ON t.name = s.tbl_name"
-        " WHERE s.sql IS NOT NULL AND s.name NOT LIKE 'sqlite_%'"
+        " WHERE s.sql IS NOT NULL AND s.name NOT LIKE 'sqlite_%' AND s.type <> 'trigger'"
         " ORDER BY t.rowid, s.type = 'index', s.name"
     )
     with TemporaryDirectory() as folder:
