@@ -14,10 +14,11 @@ the commit under way. The lease is locked first, then the stream or the receiver
 
 from __future__ import annotations
 
+import json
 import os
 import socket
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, Literal
 from uuid import uuid4
 
 import msgspec
@@ -40,13 +41,14 @@ __all__ = [
     "advance_stream",
     "ask_to_hand_over",
     "check_receiver",
+    "count_deviations",
     "dump_position",
     "leases",
     "lock_stream",
     "receiver_is_at",
+    "set_baseline_pending",
     "stream_is_at",
     "take_over",
-    "with_baseline_pending",
 ]
 
 _LOCK_STREAM: Final = text("""
@@ -57,6 +59,7 @@ _ADVANCE_STREAM: Final = """
                              ordinal = ?, records = ?, updated_at_us = ?
     WHERE id = ? AND ordinal = ?
 """
+_SET_POSITION: Final = text("UPDATE instep_stream SET position = :position WHERE id = :no")
 _STREAM_IS_AT: Final = text("""
     SELECT count(*) FROM instep_stream
     WHERE id = :no AND position IN (:position, :pending) AND updated_at_us = :now_us
@@ -117,7 +120,7 @@ def lock_stream(connection: Connection, consumer: str, stream: str) -> None:
 def advance_stream(
     connection: Connection, dialect: Dialect, no: int, batch: Batch, now_us: int
 ) -> None:
-    """Advance the stream `no` to the position of the batch (A1).
+    """Advance the stream `no` to the position of the batch, and count its deviations (A1, A10).
 
     Raises `FencedError` if the stream is no longer at the ordinal that the batch expects.
     """
@@ -146,6 +149,14 @@ def advance_stream(
             stream=batch.stream,
             expected=batch.expects_ordinal,
         )
+    if batch.deviations:
+        count_deviations(connection, "instep_stream", no, batch.deviations)
+
+
+def set_baseline_pending(connection: Connection, no: int, position: Position) -> None:
+    """Set `baseline_pending` in the position that was just stored."""
+    pending = dump_position(_with_baseline_pending(position))
+    connection.execute(_SET_POSITION, {"no": no, "position": pending})
 
 
 def stream_is_at(connection: Connection, no: int, position: Position, now_us: int) -> bool:
@@ -156,7 +167,7 @@ def stream_is_at(connection: Connection, no: int, position: Position, now_us: in
     values = {
         "no": no,
         "position": dump_position(position),
-        "pending": dump_position(with_baseline_pending(position)),
+        "pending": dump_position(_with_baseline_pending(position)),
         "now_us": now_us,
     }
     return bool(connection.execute(_STREAM_IS_AT, values).scalar_one())
@@ -167,9 +178,29 @@ def dump_position(position: Position) -> str:
     return msgspec.json.encode(position).decode()
 
 
-def with_baseline_pending(position: Position) -> Position:
+def _with_baseline_pending(position: Position) -> Position:
     """The same position with `baseline_pending` set."""
     return msgspec.structs.replace(position, baseline_pending=True)
+
+
+def count_deviations(
+    connection: Connection,
+    table: Literal["instep_stream", "instep_receiver"],
+    no: int,
+    deviations: Mapping[str, int],
+) -> None:
+    """Add to the counts of departures from the specification in a row, by kind (A10).
+
+    The transaction has locked the row, so no other count is lost.
+    """
+    read = text(f"SELECT deviations FROM {table} WHERE id = :no")
+    counts: dict[str, int] = json.loads(connection.execute(read, {"no": no}).scalar_one())
+    for kind, count in deviations.items():
+        counts[kind] = counts.get(kind, 0) + count
+    connection.execute(
+        text(f"UPDATE {table} SET deviations = :counts WHERE id = :no"),
+        {"no": no, "counts": json.dumps(counts)},
+    )
 
 
 class ReceiverRow(msgspec.Struct, frozen=True):

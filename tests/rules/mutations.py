@@ -421,7 +421,7 @@ _LOGS: Final = [
     ),
     Mutation(
         "A10",
-        "store/instep_sql/deviations.py::count_deviations",
+        "store/instep_sql/fencing.py::count_deviations",
         "counts.get(kind, 0) + count",
         "count",
         f"{_TE}test_commit.py::test_a10_deviations_are_counted",

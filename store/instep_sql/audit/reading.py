@@ -20,10 +20,11 @@ from instep.model.ordering import rounds_per_key
 from instep.model.position import Position
 from instep.model.records import Record, RecordType
 from instep_sql.engine.dialect import Dialect, json_array
-from instep_sql.entities import change_only, streams, tombstones
-from instep_sql.entities.lookup import StoredRecord, find_headers
+from instep_sql.entities import change_only, streams
+from instep_sql.entities.key_reconciliation import find_tombstones
 from instep_sql.entities.streams import StreamKind
 from instep_sql.options import Journal
+from instep_sql.stored_entities import StoredRecord, find_headers
 
 __all__ = ["Mark", "MarksByChange", "MarksByKey", "MarksByUuid"]
 
@@ -116,7 +117,7 @@ class MarksByUuid(MarksByKey):
         """)
         values = {"audit": self._audit, "names": json_array(names)}
         known = {key: key for key in connection.execute(marked, values).scalars()}
-        over = tombstones.find(connection, self._dialect, self._no, names)
+        over = find_tombstones(connection, self._dialect, self._no, names)
         known |= {one.key: one.uuid for one in over if one.uuid}
         stored = find_headers(connection, self._dialect, self._no, names)
         return known | {one.record.key: one.record.uuid or one.record.key for one in stored}

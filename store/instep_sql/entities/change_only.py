@@ -25,8 +25,8 @@ from instep.model.records import Record, RecordType, Unreadable
 from instep_sql.engine.bulk_writes import StoredTable, names, typed
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.engine.value_check import to_unreadable
-from instep_sql.entities.lookup import StoredRecord, find_headers, find_records
 from instep_sql.entities.streams import StreamRow
+from instep_sql.stored_entities import StoredRecord, find_headers, find_records
 
 __all__ = [
     "ComposedRecords",

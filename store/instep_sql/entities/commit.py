@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
+from itertools import compress
+from operator import not_
+from typing import Final
 
 import msgspec
 from sqlalchemy import Connection
 
 from instep.model.batches import Batch, CommitResult
-from instep.model.columns import all_whole
+from instep.model.columns import RecordColumns, all_whole
+from instep.model.ordering import rounds_per_key
 from instep.model.position import Position
 from instep.model.records import Record
+from instep.model.storable import LONGEST_UUID_CHARS
 from instep_sql import fencing
 from instep_sql.derived.entities import derive_entities
 from instep_sql.derived.statements import apply_records, end_swept, trim_tables
-from instep_sql.deviations import count_deviations
-from instep_sql.engine.dialect import Dialect
-from instep_sql.entities import journal, quarantine, streams
+from instep_sql.engine.dialect import ColumnRows, Dialect, EndRow, EntityRow
+from instep_sql.entities import journal, quarantine
 from instep_sql.entities.change_only import compose_records
-from instep_sql.entities.entity_rows import write_rounds
 from instep_sql.entities.key_reconciliation import JoinedRecords, join_baseline, mark_proven
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import sweep
@@ -26,7 +30,10 @@ from instep_sql.options import Journal, SqlOptions
 from instep_sql.projections import maintenance as projected
 from instep_sql.projections.projection import Projection
 
-__all__ = ["Written", "commit", "derive_changed", "write_records"]
+__all__ = ["Written", "commit", "derive_changed", "write_records", "write_rounds"]
+
+WriteRound = tuple[Sequence[EntityRow], list[EndRow]]
+"""Rows of entities to write, and rows of keys that end. No key is in a round twice."""
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -48,12 +55,13 @@ def commit(
 ) -> CommitResult:
     """Write all of a batch in the caller's transaction.
 
-    1. The position is advanced (A1); `FencedError` if another process has advanced it.
+    1. The position is advanced (A1), and departures from the specification are counted;
+       `FencedError` if another process has advanced it.
     2. Records are written by rule A3, and their changes appended to the journal. What is derived
        from statements follows each of them.
     3. The step of the sweep follows: the entities of the batch are marked by then.
     4. What is derived from entities follows those that have changed, and so do projections.
-    5. Unreadable records go to quarantine, and departures from the specification are counted.
+    5. Unreadable records go to quarantine.
     6. The journal and what is derived are trimmed to their retention.
     """
     fencing.advance_stream(connection, dialect, stream.no, batch, now_us)
@@ -71,7 +79,7 @@ def commit(
         )
     if written.unresolved_keys:
         # An end under an unknown key may be about an entity that only a GET has shown.
-        streams.set_baseline_pending(connection, stream.no, batch.position)
+        fencing.set_baseline_pending(connection, stream.no, batch.position)
     result = CommitResult(
         written=written.written, deleted=written.deleted, unresolved_keys=written.unresolved_keys
     )
@@ -101,8 +109,6 @@ def commit(
             options=options,
             now_us=now_us,
         )
-    if batch.deviations:
-        count_deviations(connection, "instep_stream", stream.no, batch.deviations)
     if options.journal is not Journal.OFF:
         journal.trim(connection, dialect, options, len(batch.records) + result.swept, now_us)
     if stream.kept.statements:
@@ -182,3 +188,111 @@ def write_records(
         # Also where a newer record keeps its content (A3): the GET has shown that it exists.
         mark_proven(connection, dialect, no, attempt, joined.shown)
     return Written(written, deleted, joined.unresolved_keys)
+
+
+def write_rounds(
+    records: Sequence[Record], no: int, lineage: int, *, composed: bool
+) -> list[WriteRound]:
+    """The rows that a commit writes, in rounds, so that each record is applied by rule A3.
+
+    `composed`: rule A3 was already applied part by part (CHANGE_ONLY), and the last record of each
+    entity counts.
+    """
+    if isinstance(records, RecordColumns):
+        return [_of_columns(records, no, lineage)]
+    rounds = [{record.key: record for record in records}] if composed else rounds_per_key(records)
+    return [_of_records(written.values(), no, lineage, composed=composed) for written in rounds]
+
+
+def stated_uuids(
+    classes: Sequence[str], bodies: Sequence[bytes | bytearray], uuids: Sequence[str]
+) -> Sequence[str]:
+    """The uuid that each body states, where the source has not read it.
+
+    Entities of one class have a uuid or have none, so only the first body of each class is looked
+    into: alarms, which have none, cost nothing.
+    """
+    if any(uuids):
+        return uuids
+    named = {name for name in set(classes) if _uuid_of(_first_body(name, classes, bodies))}
+    if not named:
+        return uuids
+    return [
+        _uuid_of(body) if name in named else "" for name, body in zip(classes, bodies, strict=True)
+    ]
+
+
+def _first_body(
+    name: str, classes: Sequence[str], bodies: Sequence[bytes | bytearray]
+) -> bytes | bytearray:
+    stated = (body for of, body in zip(classes, bodies, strict=True) if of == name and body)
+    return next(stated, b"")
+
+
+def _uuid_of(body: bytes | bytearray) -> str:
+    found = _AT_THE_BEGINNING(body)
+    if found is not None:
+        return found[1].decode()
+    try:
+        uuid = _stated(body).uuid
+    except msgspec.MsgspecError:
+        return ""
+    return "" if "\0" in uuid or len(uuid) > LONGEST_UUID_CHARS else uuid
+
+
+class _Stated(msgspec.Struct):
+    uuid: str = ""
+
+
+_stated: Final = msgspec.json.Decoder(_Stated).decode
+_AT_THE_BEGINNING: Final = re.compile(rb'\{"uuid":"([\w-]{1,255})"', re.ASCII).match
+
+
+def _of_records(
+    records: Collection[Record], no: int, lineage: int, *, composed: bool
+) -> WriteRound:
+    living = [r for r in records if not r.ends]
+    uuids: Sequence[str] = [r.uuid for r in living]
+    if not composed:  # their source reads uuids, and by them parts are joined
+        uuids = stated_uuids([r.entity_class for r in living], [r.body for r in living], uuids)
+    upserts: list[EntityRow] = [
+        (
+            r.key,
+            r.entity_class,
+            r.token,
+            r.partition,
+            r.offset,
+            r.appended_at_us,
+            uuid,
+            r.envelope,
+            r.body,
+        )
+        for r, uuid in zip(living, uuids, strict=True)
+    ]
+    return upserts, [_end(r, no, lineage) for r in records if r.ends]
+
+
+def _of_columns(records: RecordColumns, no: int, lineage: int) -> WriteRound:
+    """The rows of columns, without a loop over single records where no entity ends (the usual
+    case).
+    """
+    last = records.latest_records()
+    rows: Sequence[EntityRow] = ColumnRows(
+        last.keys,
+        last.classes,
+        last.tokens,
+        [last.partition] * len(last.keys),
+        last.offsets,
+        last.appended_at_us,
+        stated_uuids(last.classes, last.bodies, last.uuids),
+        last.envelopes,
+        last.bodies,
+    )
+    if True not in last.ends:
+        return rows, []
+    ended = last.picked([index for index, ends in enumerate(last.ends) if ends])
+    return list(compress(rows, map(not_, last.ends))), [_end(r, no, lineage) for r in ended]
+
+
+def _end(r: Record, no: int, lineage: int) -> EndRow:
+    return no, r.key, lineage, r.offset, r.partition, r.offset, r.appended_at_us

@@ -4,10 +4,10 @@ Each subscriber reads it with a cursor of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection, TextClause, text
 
@@ -24,14 +24,7 @@ from instep_sql.engine.dialect import (
     json_array,
 )
 from instep_sql.entities.alike import alike
-from instep_sql.entities.before_images import (
-    BeforeImage,
-    compared_images,
-    loaded_images,
-    mostly_new,
-)
 from instep_sql.entities.streams import StreamRow
-from instep_sql.entities.unmarked import UnmarkedRows
 from instep_sql.options import Journal, SqlOptions
 
 __all__ = ["append_changes", "append_recomposed", "append_swept", "trim"]
@@ -43,6 +36,12 @@ _FROM_BASELINE: Final = """
     SELECT 1 FROM instep_entity
     WHERE stream_no = :no AND key IN {members} AND token = '' LIMIT 1
 """
+_STORED: Final = """
+    SELECT key, class, body, lineage, token, appended_at_us, partition, "offset", {envelope}
+    FROM instep_entity WHERE stream_no = :no AND key IN {members}
+"""
+_KEYS: Final = "SELECT key FROM instep_entity WHERE stream_no = :no AND key IN {members}"
+_SAMPLE_KEYS: Final = 64
 _TRIM_RECORDS: Final = 1_000
 _TRIM: Final = """
     DELETE FROM instep_change WHERE cursor IN (
@@ -52,6 +51,15 @@ _OVER_COUNT: Final = "cursor <= (SELECT max(cursor) FROM instep_change) - :keep"
 _OVER_AGE: Final = """
     cursor < (SELECT min(cursor) FROM instep_change) + :limit AND committed_at_us < :before_us
 """
+
+
+BeforeImage = tuple[bytes | bytearray | None, str, str, bytes | bytearray | None]
+"""Body, class, token and, of a stream with events, the envelope of an entity. None where it is only
+known to differ from what is stated next.
+"""
+
+BeforeImages = tuple[dict[str, BeforeImage | None], dict[str, RecordHeader]]
+"""The image of each stored entity, by key, and the headers of those that rule A3 has to compare."""
 
 
 def append_changes(
@@ -76,11 +84,11 @@ def append_changes(
     if (
         columns
         and _updates_apart(columns)
-        and not mostly_new(connection, dialect, stream.no, columns.keys)
+        and not _mostly_new(connection, dialect, stream.no, columns.keys)
         and _append_at_once(connection, dialect, stream, lineage, columns, mode, now_us)
     ):
         return
-    find = loaded_images if mode is Journal.PREVIOUS else compared_images
+    find = _loaded_images if mode is Journal.PREVIOUS else _compared_images
     living, comparable = find(connection, dialect, stream, lineage, records)
     facts: Iterable[_Fact]
     if stream.change_only:
@@ -228,8 +236,142 @@ def _newer_than(
         yield fact
 
 
-def append_swept(connection: Connection, doomed: UnmarkedRows, mode: Journal, now_us: int) -> None:
-    """Append a row for each entity that the sweep is about to remove."""
+def _loaded_images(
+    connection: Connection,
+    dialect: Dialect,
+    stream: StreamRow,
+    lineage: int,
+    records: Sequence[Record],
+) -> BeforeImages:
+    """Load what is stored of the entities of these records."""
+    return _loaded(connection, dialect, stream, lineage, set(_keys(records)))
+
+
+def _loaded(
+    connection: Connection, dialect: Dialect, stream: StreamRow, lineage: int, keys: set[str]
+) -> BeforeImages:
+    envelope = "envelope" if stream.event_classes else "NULL"
+    query = text(_STORED.format(members=dialect.members("keys"), envelope=envelope))
+    rows = connection.execute(query, {"no": stream.no, "keys": json_array(keys)})
+    living: dict[str, BeforeImage | None] = {}
+    comparable: dict[str, RecordHeader] = {}
+    for key, entity_class, body, of, token, at_us, partition, offset, envelope in rows:
+        living[key] = (body, entity_class, token, envelope)
+        if of == lineage:
+            comparable[key] = RecordHeader(
+                "", key, RecordType.CREATE_UPDATE, token, at_us, partition, offset
+            )
+    return living, comparable
+
+
+def _compared_images(
+    connection: Connection,
+    dialect: Dialect,
+    stream: StreamRow,
+    lineage: int,
+    records: Sequence[Record],
+) -> BeforeImages:
+    """The same without what a journal of previous bodies needs, loading (nearly) no body.
+
+    The database compares what is stored with the first statement of each key. What follows in the
+    batch is compared with that statement. Loaded are only the bodies for which this is not enough:
+    of entities whose first statement does not count, and of rows of a baseline, which are compared
+    by meaning.
+    """
+    columns = records if isinstance(records, RecordColumns) else None
+    keys = _keys(records)
+    first = dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))
+    bodies, envelopes = (
+        (columns.bodies, columns.envelopes)
+        if columns
+        else ([record.body for record in records], [record.envelope for record in records])
+    )
+    events = bool(stream.event_classes)
+    living: dict[str, BeforeImage | None] = {}
+    comparable: dict[str, RecordHeader] = {}
+    unknown: set[str] = set()
+    for row in dialect.compare(
+        connection,
+        stream.no,
+        [
+            (key, envelopes[first[key]] if events else b"", bodies[first[key]])
+            for key in _comparable_keys(connection, dialect, stream.no, list(first))
+        ],
+    ):
+        key, at = row.key, first[row.key]
+        if not (row.token or row.same_body) or (
+            row.lineage == lineage and supersedes(row, _header(records, at))
+        ):
+            unknown.add(key)
+            continue
+        living[key] = (
+            bodies[at] if row.same_body else None,
+            row.entity_class,
+            row.token,
+            envelopes[at] if row.same_envelope else None,
+        )
+        if row.lineage == lineage and not columns:
+            comparable[key] = row
+    if unknown:
+        loaded, before = _loaded(connection, dialect, stream, lineage, unknown)
+        living |= loaded
+        comparable |= before
+    return living, comparable
+
+
+def _mostly_new(connection: Connection, dialect: Dialect, no: int, keys: Sequence[str]) -> bool:
+    """Whether a sample says that most of these keys, of which none is there twice, are not stored.
+    Then it is quicker to ask for the keys than to state each new body to the database in vain.
+    """
+    if len(keys) <= _SAMPLE_KEYS:
+        return False
+    sample = keys[:: len(keys) // _SAMPLE_KEYS]
+    return 2 * len(_stored_keys(connection, dialect, no, sample)) < len(sample)
+
+
+def _comparable_keys(
+    connection: Connection, dialect: Dialect, no: int, keys: list[str]
+) -> Sequence[str]:
+    """All keys that are stored; with them the others, unless most are new."""
+    if _mostly_new(connection, dialect, no, keys):
+        return _stored_keys(connection, dialect, no, keys)
+    return keys
+
+
+def _stored_keys(
+    connection: Connection, dialect: Dialect, no: int, keys: Sequence[str]
+) -> Sequence[str]:
+    query = text(_KEYS.format(members=dialect.members("keys")))
+    return connection.execute(query, {"no": no, "keys": json_array(keys)}).scalars().all()
+
+
+def _header(records: Sequence[Record], at: int) -> RecordHeader:
+    if not isinstance(records, RecordColumns):
+        return records[at]
+    of = records.headers
+    return RecordHeader(
+        of.stream,
+        of.keys[at],
+        of.kinds[at],
+        of.tokens[at],
+        of.appended_at_us[at],
+        of.partition,
+        of.offsets[at],
+    )
+
+
+def _keys(records: Sequence[Record]) -> Sequence[str]:
+    if isinstance(records, RecordColumns):
+        return records.keys
+    return [record.key for record in records]
+
+
+def append_swept(
+    connection: Connection, doomed: str, values: Mapping[str, Any], mode: Journal, now_us: int
+) -> None:
+    """Append a row for each entity that the sweep is about to remove: a condition over
+    `instep_entity` with its values.
+    """
     previous = "body" if mode is Journal.PREVIOUS else "NULL"
     connection.execute(
         text(f"""
@@ -237,9 +379,9 @@ def append_swept(connection: Connection, doomed: UnmarkedRows, mode: Journal, no
                                        committed_at_us, body, previous)
             SELECT stream_no, key, class, '{ChangeKind.SWEPT.value}', NULL, token, appended_at_us,
                    :now_us, :nothing, {previous}
-            FROM instep_entity WHERE {doomed.condition} ORDER BY id
+            FROM instep_entity WHERE {doomed} ORDER BY id
         """),
-        {**doomed.values, "now_us": now_us, "nothing": b""},
+        {**values, "now_us": now_us, "nothing": b""},
     )
 
 

@@ -23,14 +23,21 @@ from instep.model.ordering import is_later
 from instep.model.position import Position
 from instep.model.records import Record, RecordType
 from instep_sql.derived.statements import rename_key
+from instep_sql.engine.bulk_writes import StoredTable, excluded, typed
 from instep_sql.engine.dialect import Dialect, json_array
-from instep_sql.entities import change_only, tombstones
+from instep_sql.entities import change_only
 from instep_sql.entities.alike import agrees, completed
-from instep_sql.entities.lookup import StoredRecord, find_headers, find_records
 from instep_sql.entities.streams import StreamRow
-from instep_sql.entities.tombstones import Tombstone
+from instep_sql.stored_entities import StoredRecord, find_headers, find_records
 
-__all__ = ["JoinedRecords", "join_baseline", "mark_proven"]
+__all__ = [
+    "JoinedRecords",
+    "Tombstone",
+    "find_tombstones",
+    "join_baseline",
+    "mark_proven",
+    "purge_tombstones",
+]
 
 _RENAME: Final = text("UPDATE instep_entity SET key = :new WHERE stream_no = :no AND key = :old")
 _REMOVE: Final = text("DELETE FROM instep_entity WHERE stream_no = :no AND key = :key")
@@ -41,6 +48,25 @@ _UNCLAIMED: Final = text("""
     FROM instep_entity WHERE stream_no = :no AND uuid <> ''
 """)
 
+_ENDED: Final = StoredTable(
+    "instep_tombstone",
+    {
+        **typed(int, "stream_no"),
+        **typed(str, "key", "uuid"),
+        **typed(int, "lineage", "attempt", "appended_at_us"),
+    },
+    key=("stream_no", "key"),
+    updated={
+        "uuid": "CASE WHEN excluded.uuid = '' THEN instep_tombstone.uuid ELSE excluded.uuid END",
+        **excluded("lineage", "attempt", "appended_at_us"),
+    },
+)
+_KEPT_RECORDS: Final = 100_000
+_BOUND: Final = text(
+    "DELETE FROM instep_tombstone WHERE id <= (SELECT max(id) FROM instep_tombstone) - :keep"
+)
+_PURGE: Final = text("DELETE FROM instep_tombstone WHERE stream_no = :no AND attempt < :attempt")
+
 
 class JoinedRecords(msgspec.Struct, frozen=True):
     """The records, under the keys of their rows."""
@@ -50,6 +76,20 @@ class JoinedRecords(msgspec.Struct, frozen=True):
     """Of ends that met no row."""
     shown: AbstractSet[str] = frozenset()
     """The keys of what the baseline shows: `mark_proven`, once the records are written."""
+
+
+class Tombstone(msgspec.Struct, frozen=True, gc=False):
+    """One ended key; `uuid` is empty where the entity's is not known.
+
+    It is kept until the next sweep, and their number is bounded: an end without an entity leads to
+    a new baseline, once.
+    """
+
+    key: str
+    uuid: str
+    lineage: int
+    attempt: int
+    appended_at_us: int
 
 
 class _Row:
@@ -203,7 +243,7 @@ def _reconcile_keys(
     names = {r.key for r in records} | {r.uuid or _uuid_in(r.key) for r in records} - {""}
     names.update(*(prefixes(record.key) for record in records if not record.whole))
     rows = _Rows(find_headers(connection, dialect, stream.no, names))
-    ended = _by_name(tombstones.find(connection, dialect, stream.no, names))
+    ended = _by_name(find_tombstones(connection, dialect, stream.no, names))
     known_keys = rows.by_key.keys() | {record.key for record in records}
     ends: dict[str, Tombstone] = {}
     joined: list[tuple[Record, _Row | None]] = []
@@ -242,7 +282,7 @@ def _reconcile_keys(
             row = rows.add(_Row(record, None))
         row.claimed = True
         joined.append((record, row))
-    tombstones.add(connection, dialect, stream.no, ends.values())
+    _add_tombstones(connection, dialect, stream.no, ends.values())
     if unresolved and not (position.baseline_pending or _owes_baseline(connection, stream.no)):
         unresolved = {}
     return [
@@ -394,3 +434,32 @@ def mark_proven(
         ),
         {"no": no, "attempt": attempt, "keys": json_array(keys)},
     )
+
+
+def find_tombstones(
+    connection: Connection, dialect: Dialect, no: int, names: Collection[str]
+) -> list[Tombstone]:
+    """The ended entities among these keys or uuids."""
+    columns = "key, uuid, lineage, attempt, appended_at_us"
+    members = dialect.members("names")
+    query = text(
+        f"SELECT {columns} FROM instep_tombstone WHERE stream_no = :no AND key IN {members} "
+        f"UNION SELECT {columns} FROM instep_tombstone WHERE stream_no = :no AND uuid IN {members}"
+    )
+    rows = connection.execute(query, {"no": no, "names": json_array(names)})
+    return [Tombstone(*row) for row in rows]
+
+
+def _add_tombstones(
+    connection: Connection, dialect: Dialect, no: int, entries: Iterable[Tombstone]
+) -> None:
+    """Store these, of which no key has two; over the bound, the oldest are removed."""
+    rows = [(no, *msgspec.structs.astuple(entry)) for entry in entries]
+    if rows:
+        dialect.upsert_rows(connection, _ENDED, rows)
+        connection.execute(_BOUND, {"keep": _KEPT_RECORDS})
+
+
+def purge_tombstones(connection: Connection, no: int, attempt: int) -> None:
+    """Remove what ended before this attempt: its sweep has made these rows needless."""
+    connection.execute(_PURGE, {"no": no, "attempt": attempt})

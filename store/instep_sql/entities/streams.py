@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 from instep.model.position import Position, decode_position
 from instep.model.streams import Mode, StreamInfo
 from instep_sql.derived.keeper import Kept, kept_derivations
-from instep_sql.fencing import dump_position, with_baseline_pending
+from instep_sql.fencing import dump_position
 from instep_sql.options import Journal
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "insert",
     "known",
     "save_info",
-    "set_baseline_pending",
 ]
 
 _FIND: Final = text("""
@@ -45,7 +44,6 @@ _INSERT: Final = text("""
             :kind)
     ON CONFLICT (consumer, stream) DO NOTHING
 """)
-_SET_POSITION: Final = text("UPDATE instep_stream SET position = :position WHERE id = :no")
 _SAVE_INFO: Final = text("""
     UPDATE instep_stream SET info = :info, journal = :journal, updated_at_us = :now_us
     WHERE id = :no
@@ -155,9 +153,3 @@ def dump_info(info: StreamInfo) -> str:
     infinity).
     """
     return json.dumps(msgspec.to_builtins(info), sort_keys=True)
-
-
-def set_baseline_pending(connection: Connection, no: int, position: Position) -> None:
-    """Set `baseline_pending` in the position that was just stored."""
-    pending = dump_position(with_baseline_pending(position))
-    connection.execute(_SET_POSITION, {"no": no, "position": pending})

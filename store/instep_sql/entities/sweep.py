@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, text
 
 from instep.model.batches import SweepStep
 from instep.model.streams import SweepEstimate
-from instep_sql.engine.dialect import Dialect
-from instep_sql.entities import change_only, journal, tombstones
+from instep_sql.engine.dialect import Dialect, json_array
+from instep_sql.entities import change_only, journal
+from instep_sql.entities.key_reconciliation import purge_tombstones
 from instep_sql.entities.streams import StreamRow
-from instep_sql.entities.unmarked import UnmarkedRows
 from instep_sql.options import Journal
 
 __all__ = ["SweepResult", "estimate_sweep", "sweep"]
@@ -22,6 +22,7 @@ _WINDOW: Final = text("""
     SELECT max(id) AS upto, count(*) AS size
     FROM (SELECT id FROM instep_entity WHERE id > :cursor ORDER BY id LIMIT :size) AS chunk
 """)
+_UNMARKED: Final = "stream_no = :no AND id > :cursor AND id <= :upto AND attempt < :attempt"
 _BASELINE_ROWS: Final = (
     "stream_no = :no AND id > :cursor AND id <= :upto AND token = '' AND lineage > 0"
 )
@@ -60,32 +61,33 @@ def sweep(
     """
     window = connection.execute(_WINDOW, {"cursor": step.cursor, "size": step.limit_records}).one()
     upto = step.cursor if window.upto is None else window.upto
-    unmarked = UnmarkedRows.of(stream.no, step.attempt, cursor=step.cursor, upto=upto)
-    doomed = unmarked
+    rows = {"no": stream.no, "cursor": step.cursor, "upto": upto, "attempt": step.attempt}
+    doomed, named = _UNMARKED, dict[str, Any](rows)
     if step.readable is not None:
-        doomed = unmarked.of_classes(dialect, step.readable)
+        doomed += f" AND class IN {dialect.members('classes')}"
+        named["classes"] = json_array(step.readable)
     if mode is not Journal.OFF:
-        journal.append_swept(connection, doomed, mode, now_us)
-    removal = f"DELETE FROM instep_entity WHERE {doomed.condition} RETURNING key"
-    keys = connection.execute(text(removal), doomed.values).scalars().all()
+        # First, since it tells what is about to go.
+        journal.append_swept(connection, doomed, named, mode, now_us)
+    removal = f"DELETE FROM instep_entity WHERE {doomed} RETURNING key"
+    keys = connection.execute(text(removal), named).scalars().all()
     if step.readable is not None:
         # No GET shows the other classes: their unmarked entities are kept, as unproven.
-        keep = f"UPDATE instep_entity SET proven = 0, attempt = :attempt WHERE {unmarked.condition}"
-        connection.execute(text(keep), unmarked.values)
+        keep = f"UPDATE instep_entity SET proven = 0, attempt = :attempt WHERE {_UNMARKED}"
+        connection.execute(text(keep), rows)
         # The log is read up to where it stood at the baseline: what it brings from now on is newer,
         # also where a clock is set back and dates it before the baseline (A14).
         outdated = f"UPDATE instep_entity SET lineage = 0 WHERE {_BASELINE_ROWS}"
-        window_values = {"no": stream.no, "cursor": step.cursor, "upto": upto}
-        connection.execute(text(outdated), window_values)
+        connection.execute(text(outdated), rows)
     if stream.change_only:
-        bodies = change_only.sweep(connection, dialect, stream.no, keys, unmarked.values)
+        bodies = change_only.sweep(connection, dialect, stream.no, keys, rows)
         if mode is not Journal.OFF:
             journal.append_recomposed(connection, bodies, mode, now_us)
-        rows = [(body, entity) for entity, body in bodies.items()]
-        dialect.execute_many(connection, _RECOMPOSE, rows)
+        recomposed = [(body, entity) for entity, body in bodies.items()]
+        dialect.execute_many(connection, _RECOMPOSE, recomposed)
     done = window.size < step.limit_records
     if done:
-        tombstones.purge(connection, stream.no, step.attempt)
+        purge_tombstones(connection, stream.no, step.attempt)
     return SweepResult(keys, upto, done)
 
 

@@ -24,7 +24,6 @@ from instep.ports.message_store import (
 )
 from instep.sequencing.outbox import OutboxState
 from instep_sql import fencing
-from instep_sql.deviations import count_deviations
 from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import Dialect
 from instep_sql.fencing import ReceiverRow
@@ -134,7 +133,9 @@ class SqlMessageStore:
             operator_requests.forget(connection, self._dialect, group)
             inbox.apply_group(connection, self._dialect, group, numbers)
             if group.deviations:
-                count_deviations(connection, "instep_receiver", receiver.no, group.deviations)
+                fencing.count_deviations(
+                    connection, "instep_receiver", receiver.no, group.deviations
+                )
             self._trimmer.trim(connection, group)
             return numbers
 

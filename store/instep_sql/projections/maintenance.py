@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Row, func, inspect, select, text
+from sqlalchemy import Connection, Row, Table, bindparam, func, inspect, select, text
 from sqlalchemy.exc import (
     CompileError,
     DataError,
@@ -29,22 +29,24 @@ from instep_sql.derived.followers import (
     set_followers,
     streams_behind,
 )
+from instep_sql.engine.bulk_writes import StoredTable
 from instep_sql.engine.definitions import define, definitions
-from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.dialect import ColumnRows, Dialect
 from instep_sql.names import check_name
 from instep_sql.projections.fast_columns import ColumnarEntities, fast_columns
-from instep_sql.projections.insert import insert, insert_columns
 from instep_sql.projections.projection import (
     ENTITY_ID,
     Projection,
     ValueRefusedError,
 )
 
-__all__ = ["follow", "keep", "rebuild"]
+__all__ = ["follow", "insert", "insert_each", "is_plain", "keep", "rebuild"]
 
 _decode: Final = msgspec.json.Decoder().decode
 _REASON_CHARACTERS: Final = 500
 _PREFIX: Final = "table:"
+_MOST_COLUMNS: Final = 400
+"""A statement has the columns of many rows as parameters, and their number is limited."""
 _STREAM: Final = text("SELECT consumer, stream FROM instep_stream WHERE id = :no")
 _FORGET_ERRORS: Final = text("DELETE FROM instep_projection_error WHERE name = :name")
 _KEEP: Final = text("""
@@ -243,7 +245,7 @@ def _write_fast(
 
     def insert_all() -> None:
         for of_class in columns:
-            insert_columns(connection, dialect, projection.table, of_class)
+            _insert_columns(connection, dialect, projection.table, of_class)
 
     return _refusal(connection, insert_all) is None
 
@@ -294,6 +296,74 @@ def _refusal(connection: Connection, insert_all: Callable[[], None]) -> str | No
     except StatementError as error:  # a value that the type of the column does not take
         return str(error.orig)
     return None
+
+
+def insert(
+    connection: Connection, dialect: Dialect, table: Table, rows: Sequence[dict[str, Any]]
+) -> None:
+    """Insert rows that state the same columns, all or none within the caller's savepoint.
+
+    Raises what `insert_each` raises, but `ValueRefusedError` for a value that the type of its
+    column does not take, and an error of the driver without SQLAlchemy's around it.
+    """
+    if is_plain(connection, table):
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        _insert_many(connection, dialect, table, columns)
+    else:
+        insert_each(connection, table, rows)
+
+
+def _insert_columns(
+    connection: Connection, dialect: Dialect, table: Table, columns: Mapping[str, Sequence[Any]]
+) -> None:
+    """The same of rows that are held column by column."""
+    if is_plain(connection, table):
+        _insert_many(connection, dialect, table, columns)
+    else:
+        rows = zip(*columns.values(), strict=True)
+        insert_each(connection, table, [dict(zip(columns, row, strict=True)) for row in rows])
+
+
+def _insert_many(
+    connection: Connection, dialect: Dialect, table: Table, columns: Mapping[str, Sequence[Any]]
+) -> None:
+    of = connection.dialect
+    try:
+        bound = [
+            values
+            if (processor := table.c[name].type.dialect_impl(of).bind_processor(of)) is None
+            else list(map(processor, values))
+            for name, values in columns.items()
+        ]
+    except Exception as error:
+        raise ValueRefusedError(str(error)) from error
+    dialect.insert_rows(connection, _stored(table, tuple(columns)), ColumnRows(*bound))
+
+
+@lru_cache(maxsize=64)
+def _stored(table: Table, columns: tuple[str, ...]) -> StoredTable:
+    return StoredTable(table.name, dict.fromkeys(columns, object))
+
+
+def insert_each(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
+    """The same for any database and any table: SQLAlchemy's statement, run for each row."""
+    connection.execute(table.insert(), rows)
+
+
+def is_plain(connection: Connection, table: Table) -> bool:
+    """Whether the parameters are all that SQLAlchemy would make of a row: no expression around a
+    value, no default computed in Python, no cast.
+    """
+    return (
+        table.schema is None
+        and len(table.columns) <= _MOST_COLUMNS
+        and all(
+            column.default is None
+            and column.type.bind_expression(bindparam("value")) is None
+            and not column.type.dialect_impl(connection.dialect).render_bind_cast
+            for column in table.columns
+        )
+    )
 
 
 def _json(stored: bytes) -> Any:

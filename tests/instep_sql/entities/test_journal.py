@@ -18,7 +18,7 @@ from instep.model.batches import SweepStep
 from instep.model.entities import Change, ChangeKind
 from instep.model.records import Record, RecordType
 from instep_sql import SqlStore
-from instep_sql.entities import before_images
+from instep_sql.entities import journal as journal_module
 from instep_sql.entities.journal import _accepted, _accepted_in_order
 from tests.instep_sql.store_kit import (
     Stage,
@@ -372,7 +372,7 @@ async def test_the_journal_is_what_a3_makes_of_each_record(
     it appends the changes itself (columns), and where it is asked first what is stored (a batch of
     more keys than the sample).
     """
-    monkeypatch.setattr(before_images, "_SAMPLE_KEYS", sample_keys)
+    monkeypatch.setattr(journal_module, "_SAMPLE_KEYS", sample_keys)
     cursor = 0
     async with stage(stream=ALARMS, journal=mode) as at:
         for seed in range(100):

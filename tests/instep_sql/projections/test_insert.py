@@ -30,7 +30,7 @@ from sqlalchemy import (
 
 from instep_sql import SqlOptions
 from instep_sql.engine.registry import dialect_of
-from instep_sql.projections.insert import insert, insert_each, is_plain
+from instep_sql.projections.maintenance import insert, insert_each, is_plain
 from instep_sql.projections.projection import ValueRefusedError
 
 SQLITE = dialect_of(SqlOptions(url="sqlite://"))
