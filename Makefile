@@ -15,6 +15,9 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 # One more than there are cores: many tests wait for a server, a process or a deadline.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() + 1))')
 
+# Programs that a test starts, and each process of `make test`, would compile all sources anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test long coverage check lint types docs wheel bench fuzz properties simulate mutations crash chaos pair pooler logs relay wire hostile fmt audit lock clean
 
@@ -36,7 +39,10 @@ long: $(READY) ## Run the tests that take a minute or more
 coverage: $(READY) ## Run the tests, and show what they do not reach; takes twice as long
 	$(MAKE) test ARGS="--cov --cov-report=term $(ARGS)"
 
-check: lint types test docs wheel ## Prove everything that a change must keep (.ci/run)
+# What uses one core comes first, two at a time; the tests use all.
+check: $(READY) ## Prove everything that a change must keep (.ci/run)
+	$(MAKE) --jobs 2 lint types docs wheel
+	$(MAKE) test
 
 lint: $(READY) ## Check style and format
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 FOLDERS = ("sdk", "adapters", "store", "spark_sink")
@@ -64,6 +65,7 @@ def parse(sources: Mapping[str, str | bytes]) -> Tree:
     return Tree(modules, tuple(found))
 
 
+@cache  # some seconds, and several tests and pages ask
 def read(repository: Path) -> Tree:
     """The tree of the packages that are shipped."""
     roots = [repository / folder for folder in FOLDERS]
@@ -98,6 +100,8 @@ def _module(path: str) -> str:
 def _statements(node: ast.AST, package: str, *, lazy: bool) -> Iterator[tuple[str, int, bool]]:
     """(target, line, lazy) of each import below a node; `from a import b` has the target `a.b`."""
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            continue  # most of a tree; no expression holds a statement
         if isinstance(child, ast.Import):
             yield from ((alias.name, child.lineno, lazy) for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
@@ -112,5 +116,5 @@ def _statements(node: ast.AST, package: str, *, lazy: bool) -> Iterator[tuple[st
             for part in child.orelse:
                 yield from _statements(ast.Module([part], []), package, lazy=lazy)
         else:
-            function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
             yield from _statements(child, package, lazy=lazy or function)

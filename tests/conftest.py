@@ -24,18 +24,36 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
+_LAKE_HALF = {"cli", "test_lake.py", "test_bitemporal.py"}
+"""Files and folders whose tests take about half of the time of all that share a session."""
+
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups in a hook of the same name
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs Spark comes first, since it takes longest. Two processes run all that shares a
-    session, one the tables and one the rest; others run what has JVMs of its own.
+    """One process runs the tests that share a fixture of their module, so that it is made once.
+    Two run all that shares a session of Spark, about half each; others run what has JVMs of its
+    own. `--dist loadgroup` begins with the largest groups; what needs Spark alone comes next.
     """
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
     for item in items:
-        fixtures = getattr(item, "fixturenames", ())
-        if item.get_closest_marker("spark") is not None and {"spark", "writer"} & set(fixtures):
-            group = "spark-tables" if "tables" in item.path.parts else "spark"
+        group = _spark_group(item) or _module_group(item)
+        if group:
             item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _spark_group(item: pytest.Item) -> str:
+    fixtures = {*getattr(item, "fixturenames", ())}
+    if item.get_closest_marker("spark") is None or not fixtures & {"spark", "writer"}:
+        return ""
+    return "spark-lake" if {*item.path.parts} & _LAKE_HALF else "spark"
+
+
+def _module_group(item: pytest.Item) -> str:
+    if not isinstance(item, pytest.Function) or item.get_closest_marker("xdist_group"):
+        return ""
+    asked = [found for *_, found in item._fixtureinfo.name2fixturedefs.values()]
+    shared = any(one.scope == "module" and one.baseid and not one._autouse for one in asked)
+    return item.parent.nodeid if shared and item.parent else ""
 
 
 @pytest.fixture(scope="session")

@@ -165,11 +165,12 @@ class Server:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def create(self) -> str:
-        """The URL of a new, empty database."""
+    def create(self, template: str = "") -> str:
+        """The URL of a new database, empty or a copy of the one at the URL `template`."""
         self._databases += 1
         name = f"db{self._databases}"
-        self.execute(f"CREATE DATABASE {name}")
+        source = f" TEMPLATE {template.rpartition('/')[2]}" if template else ""
+        self.execute(f"CREATE DATABASE {name}{source}")
         return self.url(name)
 
     def drop(self, url: str) -> None:

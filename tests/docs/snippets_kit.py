@@ -19,6 +19,7 @@ import subprocess
 import sysconfig
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from inspect import CO_COROUTINE
 from pathlib import Path
 from types import CodeType, FunctionType, TracebackType
@@ -43,6 +44,7 @@ class Snippet:
     value: str = ""
 
 
+@cache  # each page is read by several tests, while they are collected
 def snippets(markdown: str) -> list[Snippet]:
     """The fenced blocks of a page in order; a mark belongs to the block that follows it."""
     found: list[Snippet] = []

@@ -20,6 +20,9 @@ from tests.docs.architecture_kit import (
     text_of,
 )
 
+# Where the comments of all sources are found, which takes long, one process does it once.
+pytestmark = pytest.mark.xdist_group("prose")
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOPICS = REPOSITORY / "docs" / "topics"
 ARCHITECTURE = (TOPICS / "architecture.md").read_text(encoding="utf-8")

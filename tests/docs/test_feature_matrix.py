@@ -41,6 +41,7 @@ def test_each_claim_is_tried_by_a_test_that_exists(claim: str) -> None:
     } == {}
 
 
+@pytest.mark.xdist_group("prose")
 def test_each_clause_is_cited_where_it_is_decided() -> None:
     files = sources(_ROOT)
     named = set(clauses((_ROOT / "docs/feature-matrix.md").read_text(encoding="utf-8")))

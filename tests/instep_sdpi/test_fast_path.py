@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import aiohttp
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from yarl import URL
 
@@ -22,6 +22,7 @@ from instep_sdpi.endpoint import NotificationEndpoint
 from instep_sdpi.session import ReportSession
 from instep_sdpi.wire.names import MdibPart
 from tests.instep_sdpi.sdpi_kit import envelope, metric_report, report
+from tests.properties_kit import few
 
 END = (
     "<wse:SubscriptionEnd><wse:Status>SourceShuttingDown</wse:Status><wse:Reason>.</wse:Reason>"
@@ -90,7 +91,7 @@ async def outcome(
     return answers, stated
 
 
-@settings(max_examples=25, deadline=None)
+@few(6, many=300)
 @given(st.lists(st.one_of(REPORTS, REPORTS, REPORTS, OTHERS), min_size=1, max_size=6))
 @example([envelope(metric_report(str(one), one), str(one)) for one in (1, 2, 2, 3)])
 @example([envelope(metric_report(value, 1), "1") for value in ("1", "1", "2")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from instep_soap import (
@@ -18,6 +18,7 @@ from instep_soap import (
 from instep_soap.addressing import read_addressing
 from instep_soap.header_templates import HeaderTemplates
 from tests.instep_soap.soap_kit import fresh_vocabulary
+from tests.properties_kit import few
 
 SOAP = "http://www.w3.org/2003/05/soap-envelope"
 WSA = "http://www.w3.org/2005/08/addressing"
@@ -175,7 +176,7 @@ DOCUMENTS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@few(40)
 @given(st.lists(st.one_of(DOCUMENTS, st.builds(usual, TEXTS)), max_size=6), st.integers(1, 3))
 @example([usual(1), usual(2), usual(3, "987654321"), usual(987654321)], 1)
 def test_templates_and_the_plain_reading_agree(documents: list[bytes], times: int) -> None:

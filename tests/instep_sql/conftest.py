@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from instep_sql import SqlStore
 from tests.instep_sql.store_kit import Stages
 from tests.instep_sql.store_kit import stage as made_stage
 from tests.postgres_kit import Missing, Server, serving
@@ -31,12 +34,44 @@ def postgres_database(postgres: Server) -> Iterator[str]:
     postgres.drop(url)
 
 
+async def _make_tables(url: str) -> None:
+    async with SqlStore(url) as store:
+        await store.open("east")
+
+
+@pytest.fixture(scope="session")
+def new_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with the tables of a new store, to be copied: to make them takes most of the
+    time of a small test.
+    """
+    path = tmp_path_factory.mktemp("new") / "s.db"
+    asyncio.run(_make_tables(f"sqlite:///{path}"))
+    return path
+
+
+@pytest.fixture(scope="session")
+def new_database(postgres: Server) -> str:
+    """A PostgreSQL database with the tables of a new store, to be copied."""
+    url = postgres.create()
+    asyncio.run(_make_tables(url))
+    return url
+
+
+@pytest.fixture
+def postgres_store(postgres: Server, new_database: str) -> Iterator[str]:
+    """The URL of a PostgreSQL database with the tables of a new store."""
+    url = postgres.create(new_database)
+    yield url
+    postgres.drop(url)
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database that several processes can use."""
+    """The URL of a database that several processes can use, with the tables of a new store."""
     if request.param == "sqlite":
+        shutil.copyfile(request.getfixturevalue("new_file"), tmp_path / "s.db")
         return f"sqlite:///{tmp_path}/s.db"
-    url: str = request.getfixturevalue("postgres_database")
+    url: str = request.getfixturevalue("postgres_store")
     return url
 
 

@@ -8,7 +8,6 @@ from itertools import count
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -22,6 +21,7 @@ from instep.model.entities import ChangeKind
 from instep.model.records import Record
 from instep_sql import SqlStore
 from tests.instep_sql.store_kit import Stage, create_update, end_record, stream_info
+from tests.properties_kit import few
 
 RECORDS = st.lists(
     st.tuples(
@@ -129,8 +129,8 @@ class StoreMachine(RuleBasedStateMachine):
 
 @pytest.mark.hypothesis
 def test_the_store_is_the_model(database: str) -> None:
-    examples = 25 if database.startswith("sqlite") else 8
+    examples = 20 if database.startswith("sqlite") else 5
     run_state_machine_as_test(
         partial(StoreMachine, database, count()),  # type: ignore[arg-type]  # any factory will do
-        settings=settings(max_examples=examples, stateful_step_count=15, deadline=None),
+        settings=few(examples, many=500, stateful_step_count=15),
     )

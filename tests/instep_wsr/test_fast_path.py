@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.instep_soap.soap_kit import count_templates
@@ -22,6 +22,7 @@ from tests.instep_wsr.wsr_kit import (
     request,
     running,
 )
+from tests.properties_kit import few
 
 FUTURE, PAST = "2050-01-01T00:00:00Z", "2001-01-01T00:00:00Z"
 NUMBERS = st.one_of(st.integers(0, 5), st.sampled_from([None, -1, "x", 2**63, " 1 "]))
@@ -66,7 +67,7 @@ def sent(*numbers: int) -> list[bytes]:
     return [envelope(request(n, expires=FUTURE), body(n)) for n in numbers]
 
 
-@settings(max_examples=20, deadline=None)
+@few(5, many=300)
 @given(st.lists(ENVELOPES, min_size=1, max_size=8))
 @example(sent(0, 2, 1, 1, 3, 4, 6, 5))
 @example([*sent(0, 2), envelope(request(1, expires=PAST), body(1)), *sent(1, 3)])

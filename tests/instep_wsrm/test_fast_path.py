@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.instep_soap.soap_kit import count_templates
@@ -23,6 +23,7 @@ from tests.instep_wsrm.rm_kit import (
     running,
     sequence,
 )
+from tests.properties_kit import few
 
 HERE = "urn:the-sequence"
 """Stands for the identifier that the destination gave."""
@@ -90,7 +91,7 @@ async def outcome(
     return answers, [(number, name.replace(identifier, HERE), body) for number, name, body in found]
 
 
-@settings(max_examples=20, deadline=None)
+@few(5, many=300)
 @given(st.lists(ENVELOPES, min_size=1, max_size=8))
 @example([envelope(sequence(HERE, n), message(n)) for n in (1, 3, 2, 2, 4, 5, 7, 6)])
 @example(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -20,6 +18,7 @@ from instep import Phase, RecordType
 from instep.model.streams import StreamState
 from tests.instep.alignment.driver_kit import KEYS, Driver
 from tests.instep.alignment.model_log_kit import TOMBSTONE_RETENTION_S, US, ModelLog
+from tests.properties_kit import few
 
 LOST_S = TOMBSTONE_RETENTION_S + 60
 SPANS_S = st.sampled_from([LOST_S, 1.0, 15.0, 50.0, 300.0, 700.0, 3600.0, LOST_S])
@@ -188,7 +187,4 @@ class AlignmentMachine(RuleBasedStateMachine):
 
 TestAlignment = pytest.mark.hypothesis(AlignmentMachine.TestCase)
 # Short runs: what went wrong is seen at their end, unless another attempt mended it on the way.
-TestAlignment.settings = settings(
-    stateful_step_count=12,
-    max_examples=20_000 if os.environ.get("HYPOTHESIS_PROFILE") == "fuzz" else 400,
-)
+TestAlignment.settings = few(150, stateful_step_count=12)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import Any
 
 import hypothesis.strategies as st
 import msgspec
 import pytest
-from hypothesis import settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -27,6 +25,7 @@ from instep.coordination.lease import (
     role_after,
 )
 from instep.model.state_machine import IllegalTransition
+from tests.properties_kit import few
 
 LEASE_S = 6.0
 CALLS = [(role, event) for role in Role for event in LeaseEvent]
@@ -256,8 +255,4 @@ class LeaseMachine(RuleBasedStateMachine):
 
 
 TestLease = LeaseMachine.TestCase
-TestLease.settings = settings(
-    max_examples=2_000 if os.environ.get("HYPOTHESIS_PROFILE") == "fuzz" else 100,
-    stateful_step_count=60,
-    deadline=None,
-)
+TestLease.settings = few(60, many=2_000, stateful_step_count=60)

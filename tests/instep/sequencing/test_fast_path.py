@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import hypothesis.strategies as st
-from hypothesis import given, settings
+from hypothesis import given
 
 from instep.model.messages import MessageHeader
 from instep.sequencing.effects import Decision
@@ -15,6 +15,7 @@ from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.settings import FaultPolicy, SequencerSettings
 from instep.sequencing.transitions import SequenceRefusedError
 from tests.instep.sequencing.sequencer_kit import T0_US, US
+from tests.properties_kit import few
 
 
 class PlainSequencer(Sequencer):
@@ -73,7 +74,7 @@ def decided(
         return str(error)
 
 
-@settings(max_examples=300)
+@few(60)
 @given(SETTINGS, STEPS)
 def test_the_shortcuts_decide_what_the_reference_decides(
     sequence: SequencerSettings, steps: list[tuple[list[MessageHeader] | SequencerInput, int]]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import hypothesis.strategies as st
 import msgspec
 import pytest
-from hypothesis import settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -35,6 +32,7 @@ from instep.sequencing.state import SequencerState
 from instep.sequencing.transitions import Refusal, SequenceRefusedError
 from tests.instep.sequencing.receiver_model_kit import FIRST, TOP, Fate, ModelReceiver
 from tests.instep.sequencing.sequencer_kit import T0_US, US
+from tests.properties_kit import few
 
 NUMBERS = st.integers(FIRST, TOP)
 PAIRS = st.tuples(NUMBERS, NUMBERS).map(lambda pair: (min(pair), max(pair)))
@@ -263,11 +261,7 @@ class UnorderedMachine(SequencerMachine):
     settings = msgspec.structs.replace(SETTINGS, ordered=False)
 
 
-FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
-
 TestSequencer = pytest.mark.hypothesis(SequencerMachine.TestCase)
-TestSequencer.settings = settings(stateful_step_count=25, max_examples=20_000 if FUZZ else 400)
+TestSequencer.settings = few(150, stateful_step_count=25)
 TestUnorderedSequencer = pytest.mark.hypothesis(UnorderedMachine.TestCase)
-TestUnorderedSequencer.settings = settings(
-    stateful_step_count=25, max_examples=20_000 if FUZZ else 100
-)
+TestUnorderedSequencer.settings = few(60, stateful_step_count=25)

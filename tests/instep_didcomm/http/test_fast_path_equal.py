@@ -13,7 +13,7 @@ from contextlib import suppress
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from instep_didcomm.http.server import MessageServer
@@ -21,6 +21,7 @@ from instep_didcomm.options import read_options
 from instep_http import Response, problem
 from instep_http.acceptor import Slot
 from instep_http.connection_limits import ConnectionLimits
+from tests.properties_kit import few
 
 LAST = b"POST /in HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 4\r\n\r\nlast"
 BAD_REQUEST = problem(400, "bad-request", "no HTTP request").body
@@ -179,7 +180,7 @@ def cut(raw: bytes, places: Sequence[int]) -> list[bytes]:
     return [raw[a:b] for a, b in pairwise(bounds) if a < b]
 
 
-@settings(max_examples=60)
+@few(20, many=1_000)
 @given(st.lists(requests(), min_size=1, max_size=3), st.lists(st.integers(0, 1_000), max_size=3))
 @example([b"POST /in HTTP/1.1\r\nContent-Length: +4\r\n\r\nbody"], [])
 @example([b"POST /in HTTP/1.1\r\nContent-Length: 4\r\nContent-Length: 1\r\n\r\nbody"], [])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from instep_sdpi.wire import report_templates
@@ -17,6 +17,7 @@ from instep_soap.addressing import read_addressing
 from tests.instep_sdpi.capture_kit import CAPTURES, body_bytes, needs_captures
 from tests.instep_sdpi.sdpi_kit import envelope, metric_state, report
 from tests.instep_soap.soap_kit import fresh_vocabulary
+from tests.properties_kit import few
 
 LIMITS = XmlLimits(max_elements=200)
 
@@ -344,14 +345,14 @@ DOCUMENTS = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@few(50)
 @given(st.lists(st.one_of(DOCUMENTS, st.builds(usual, st.integers(1, 5))), max_size=6))
 @example([usual(1), usual(2), usual(987654321), usual(123456789)])
 def test_templates_and_the_plain_reading_agree(documents: list[bytes]) -> None:
     found(documents * 3)
 
 
-@settings(max_examples=200, deadline=None)
+@few(100)
 @given(
     st.integers(0, len(usual(5))),
     st.integers(0, 12),
