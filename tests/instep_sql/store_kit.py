@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
+import pytest
+
 from instep.model.batches import Batch, CommitResult
 from instep.model.columns import HeaderArrays, RecordColumns
 from instep.model.entities import Change, StoredEntity
@@ -15,6 +17,9 @@ from instep.model.streams import Mode, StreamInfo
 from instep_sql import SqlStore
 
 STREAM = "s1"
+
+ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+"""For cases of what Python decides before any statement: other tests run these on both."""
 
 
 def stream_info(stream: str = STREAM, **changes: Any) -> StreamInfo:

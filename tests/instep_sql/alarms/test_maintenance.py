@@ -25,7 +25,13 @@ from tests.instep_sql.alarms.alarms_kit import (
     header_end,
     statement,
 )
-from tests.instep_sql.store_kit import baseline_row, columns_of, create_update, stream_info
+from tests.instep_sql.store_kit import (
+    ON_SQLITE,
+    baseline_row,
+    columns_of,
+    create_update,
+    stream_info,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -45,6 +51,7 @@ CLEAR_VARIANTS: dict[str, tuple[list[Record], str]] = {
 }
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("variant", CLEAR_VARIANTS)
 @pytest.mark.parametrize("together", [True, False], ids=["one commit", "several"])
 async def test_4_7_each_variant_of_a_clear_ends_an_episode_once(

@@ -13,6 +13,7 @@ from instep.model.records import Record, RecordType
 from instep.model.streams import Mode
 from tests.instep_sql.store_kit import (
     CHANGE_ONLY,
+    ON_SQLITE,
     Stage,
     Stages,
     baseline_row,
@@ -46,6 +47,7 @@ async def test_the_first_statement_is_whole_and_stays_verbatim(stage: Stages) ->
         assert await at.bodies() == {"u1": b'{ "uuid": "u1" }'}
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("key", ["u1/port/1", "u1:port:1", "u1|1", "other-key"])
 async def test_a_change_goes_into_its_entity(stage: Stages, key: str) -> None:
     async with stage(stream=CHANGE_ONLY) as at:
@@ -133,6 +135,7 @@ async def test_a_part_that_has_ended_does_not_come_back_with_an_older_statement(
         assert [q async for q in at.store.reader.quarantine()] == []
 
 
+@ON_SQLITE
 @pytest.mark.parametrize(
     ("key", "gone"),
     [
@@ -237,6 +240,7 @@ async def test_a_baseline_replaces_what_changes_have_made(stage: Stages) -> None
         assert await at.entities() == {}
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("depth", [500, 950, 100_000])
 async def test_a_deep_body_harms_nothing_else(stage: Stages, depth: int) -> None:
     deep = b'{"a":' * depth + b"1" + b"}" * depth
@@ -300,6 +304,7 @@ async def test_an_entity_that_comes_again_under_another_key_is_a_new_one(stage: 
         assert await at.bodies() == {"k2": b'{"uuid":"u1","b":2}'}
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize(
     ("log", "bodies"),

@@ -9,7 +9,7 @@ from instep_sdpi.wire.entities import descriptor_key
 from tests.simulation.sdpi.simulation import simulate_sdpi
 from tests.simulation.seeds import run_sdpi
 
-SEEDS = 80
+SEEDS = 40
 AT_ONCE = 20
 
 

@@ -10,7 +10,7 @@ from instep.runtime.messages.intake import MessageIntake
 from instep.runtime.messages.requests import PendingRequest
 from tests.simulation.sequencing.simulation import SequencesFailedError, simulate_sequences
 
-SEEDS = 40
+SEEDS = 20
 """Of every run; `make simulate` tries more."""
 AT_ONCE = 10
 

@@ -13,7 +13,7 @@ from instep_wsr.groups import group_settings, reply_to_message
 from instep_wsr.wire.messages import GroupReply
 from tests.simulation.soap.simulation import SoapFailedError, simulate_soap
 
-SEEDS = 40
+SEEDS = 20
 AT_ONCE = 5
 WSR = range(5, 9)
 """Seeds with groups of WS-Reliability among them."""
