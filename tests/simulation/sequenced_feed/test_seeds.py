@@ -11,7 +11,7 @@ from instep.runtime.streams.sequenced_feed import NumberedRecords, SequencedFeed
 from tests.simulation.seeds import run_numbered
 from tests.simulation.sequenced_feed.simulation import simulate_numbered
 
-SEEDS = 200
+SEEDS = 100
 AT_ONCE = 20
 
 

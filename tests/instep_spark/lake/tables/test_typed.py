@@ -55,8 +55,8 @@ def end(at: int, key: str) -> Row:
     return replace(row, kind="DELETE", ends=True, content=None)
 
 
-def columns_of_view(spark: SparkSession, lake: Path, name: str) -> tuple[list[str], list[Any]]:
-    """What the typed view has, though the table is there."""
+def session_with_views(spark: SparkSession, lake: Path) -> SparkSession:
+    """A session with the typed views, though their tables are there."""
     session = spark.newSession()
     elsewhere = lake / "without"
     elsewhere.mkdir(exist_ok=True)
@@ -65,18 +65,18 @@ def columns_of_view(spark: SparkSession, lake: Path, name: str) -> tuple[list[st
         if not link.exists():
             link.symlink_to(lake / table)
     create_views(session, elsewhere.as_uri(), classes=CLASSES)
-    found = session.sql(f"SELECT * FROM {name} ORDER BY id")
-    return found.columns, found.collect()
+    return session
 
 
 def check(spark: SparkSession, lake: Path) -> int:
     """Compare; how many rows there are."""
     rows = 0
+    views = session_with_views(spark, lake)
     for name in TABLES:
-        columns, wanted = columns_of_view(spark, lake, name)
+        wanted = views.sql(f"SELECT * FROM {name} ORDER BY id")
         table = spark.read.format("delta").load((lake / name).as_uri())
-        found = table.select(*columns).orderBy("id").collect()
-        assert found == wanted
+        found = table.select(*wanted.columns).orderBy("id").collect()
+        assert found == wanted.collect()
         rows += len(found)
     return rows
 
