@@ -1,4 +1,4 @@
-"""An audit under a storm: three thousand entities, or more by `python -m tests.crash.audit`."""
+"""An audit under a storm: five thousand entities, or more by `python -m tests.crash.audit`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def test_st_2_3_all_corruption_is_found_and_nobody_falsely_accused(
 ) -> None:
     seed = random.randrange(10_000)
     outcome = await audited(
-        tmp_path, log=log, entities=3_000, share=0.02, changes_per_s=200, seed=seed
+        tmp_path, log=log, entities=5_000, share=0.02, changes_per_s=200, seed=seed
     )
     print(f"seed {seed}: {outcome.first}")
     assert outcome.found == outcome.corrupted
@@ -29,5 +29,5 @@ async def test_st_2_3_all_corruption_is_found_and_nobody_falsely_accused(
     assert outcome.second is not None
     counts = outcome.second.counts
     assert (counts.missing, counts.stale, counts.bogus) == (0, 0, 0)
-    assert counts.right > 2_700
+    assert counts.right > 4_500
     assert outcome.differences == 0
