@@ -6,10 +6,16 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from instep_sql.engine import schema
+from tests import new_store_kit
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 # In the environment, so that the programs that a test starts run under it too.
 os.environ["PYTHONASYNCIODEBUG"] = "1"
+
+# What tests the migrations undoes this.
+schema.migrate = new_store_kit.migrate
 
 # A slow machine is no defect: no deadline. CI proves the same examples each time, `make properties`
 # looks for new ones.

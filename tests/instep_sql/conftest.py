@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -34,27 +33,16 @@ def postgres_database(postgres: Server) -> Iterator[str]:
     postgres.drop(url)
 
 
-async def _make_tables(url: str) -> None:
-    async with SqlStore(url) as store:
-        await store.open("east")
-
-
-@pytest.fixture(scope="session")
-def new_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file with the tables of a new store, to be copied: to make them takes most of the
-    time of a small test.
-    """
-    path = tmp_path_factory.mktemp("new") / "s.db"
-    asyncio.run(_make_tables(f"sqlite:///{path}"))
-    return path
-
-
 @pytest.fixture(scope="session")
 def new_database(postgres: Server) -> str:
     """A PostgreSQL database with the tables of a new store, to be copied."""
-    url = postgres.create()
-    asyncio.run(_make_tables(url))
-    return url
+
+    async def make(url: str) -> str:
+        async with SqlStore(url) as store:
+            await store.open("east")
+        return url
+
+    return asyncio.run(make(postgres.create()))
 
 
 @pytest.fixture
@@ -67,9 +55,10 @@ def postgres_store(postgres: Server, new_database: str) -> Iterator[str]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a database that several processes can use, with the tables of a new store."""
+    """The URL of a database that several processes can use, without entities: an empty file, or
+    with the tables of a new store.
+    """
     if request.param == "sqlite":
-        shutil.copyfile(request.getfixturevalue("new_file"), tmp_path / "s.db")
         return f"sqlite:///{tmp_path}/s.db"
     url: str = request.getfixturevalue("postgres_store")
     return url

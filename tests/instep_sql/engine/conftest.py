@@ -6,6 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from instep_sql.engine import schema
+from tests.new_store_kit import MIGRATE
+
+
+@pytest.fixture(autouse=True)
+def migrated_as_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "migrate", MIGRATE)
+
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
