@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 # In the environment, so that the programs that a test starts run under it too.
 os.environ["PYTHONASYNCIODEBUG"] = "1"
 
-# What tests the migrations undoes this.
+# The tests of `instep_sql.engine` undo this.
 schema.migrate = new_store_kit.migrate
 
 # A slow machine is no defect: no deadline. CI proves the same examples each time, `make properties`
@@ -59,7 +59,7 @@ def _module_group(item: pytest.Item) -> str:
         return ""
     asked = [found for *_, found in item._fixtureinfo.name2fixturedefs.values()]
     shared = any(one.scope == "module" and one.baseid and not one._autouse for one in asked)
-    return item.parent.nodeid if shared and item.parent else ""
+    return item.nodeid.partition("::")[0] if shared else ""
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from instep_sql import SqlStore
 STREAM = "s1"
 
 ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-"""For cases of what Python decides before any statement: other tests run these on both."""
+"""For the many cases of what Python decides; others of the same file run its statements on both."""
 
 
 def stream_info(stream: str = STREAM, **changes: Any) -> StreamInfo:
