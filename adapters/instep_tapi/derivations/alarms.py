@@ -146,7 +146,7 @@ _QUERY: Final = Query(
     f"""
     SELECT r.*, s.consumer, s.stream, CASE WHEN {_KNOWN} THEN 1 ELSE 0 END AS known
     FROM {_NAME} AS r JOIN instep_stream AS s ON s.id = r.stream_no WHERE {{more}}
-    """,  # noqa: S608 — constants only
+    """,
     {
         "consumer": "s.consumer = :consumer",
         "stream": "s.stream = :stream",

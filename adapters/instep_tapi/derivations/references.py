@@ -125,7 +125,7 @@ _PATH: Final = Query(
          AND p.distance > found.distance
     JOIN instep_stream AS s ON s.id = found.stream_no
     ORDER BY p.distance DESC
-    """,  # noqa: S608 — constants only
+    """,
     {**_OF_CONSUMER, "uuid": ""},
 )
 _STATED: Final = f"""
@@ -134,7 +134,7 @@ _STATED: Final = f"""
            CASE WHEN {_KNOWN.format("r")} THEN 1 ELSE 0 END AS known
     FROM instep_reference AS r JOIN instep_stream AS s ON s.id = r.stream_no
     JOIN instep_entity AS e ON e.id = r.entity_id {_OWN} WHERE {{more}}
-"""  # noqa: S608 — constants only
+"""
 _IN_ORDER: Final = {
     "entity_id": ("r.entity_id", -1),
     "role": ("r.role", ""),
@@ -153,7 +153,7 @@ _SKELETONS: Final = Query(
          AND up.distance = p.distance + 1
     WHERE p.distance > 0 AND NOT {_KNOWN.format("p")} AND {{more}}
     GROUP BY p.uuid, s.consumer
-    """,  # noqa: S608 — constants only
+    """,
     _OF_CONSUMER,
     {"uuid": ("p.uuid", ""), "consumer": ("s.consumer", "")},
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -11,16 +10,14 @@ import msgspec
 from instep.model.storable import LONGEST_UUID_CHARS
 from instep_tapi.facts.members import UNREADABLE, read_json
 
-__all__ = ["PLACE", "REFERENCE", "Place", "Reference", "digest", "read_places"]
+__all__ = ["Place", "Reference", "read_places"]
 
 Place: TypeAlias = tuple[int, int, str, str]
-"""One entity on the way up from another; its columns are `PLACE`. `place` is 0 for the
+"""One entity on the way up from another: place, distance, name, uuid. `place` is 0 for the
 parent-address, and counts the further ones of an entity that stands in several places; `distance`
 is 0 for the entity itself, 1 for its parent, and so on."""
-PLACE: Final = ("place", "distance", "name", "uuid")
 Reference: TypeAlias = tuple[str, str, str]
-"""A `*-uuid` leaf, and the member that contains it (`role`); its columns are `REFERENCE`."""
-REFERENCE: Final = ("role", "name", "uuid")
+"""A `*-uuid` leaf: the member that contains it (role), its name, and the uuid."""
 
 
 class _Envelope(msgspec.Struct, rename="kebab", gc=False):
@@ -29,7 +26,6 @@ class _Envelope(msgspec.Struct, rename="kebab", gc=False):
 
 
 _envelope: Final = msgspec.json.Decoder(_Envelope).decode
-_encode: Final = msgspec.msgpack.Encoder().encode
 _USUAL_BYTES: Final = 4_096
 """Longest addresses that are remembered."""
 
@@ -44,12 +40,6 @@ def read_places(uuid: str, envelope: bytes, body: bytes) -> tuple[list[Place], l
     if uuid and len(uuid) <= LONGEST_UUID_CHARS:
         places.insert(0, (0, 0, "", uuid))
     return places, _references(document, _named(body)) if refers else []
-
-
-def digest(places: list[Place], references: list[Reference]) -> int:
-    """A number of 64 bits for all that an entity states, signed as databases have them."""
-    told = _encode((places, references))
-    return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "big", signed=True)
 
 
 def _named(body: bytes) -> int:

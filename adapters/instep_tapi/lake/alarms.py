@@ -200,7 +200,7 @@ _SQL: Final = f"""
         intermittent_count + coalesce(kept.intermittent_count, 0) AS intermittent_count,
         statements + coalesce(kept.statements, 0) AS statements
     FROM flapping
-"""  # noqa: S608 — constants only
+"""
 _DURATION: Final = "(unix_micros({at}) - unix_micros(t.raised_at)) / 1e6"
 ALARMS: Final = EpisodeTable(
     name="alarms",

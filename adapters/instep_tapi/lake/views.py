@@ -51,7 +51,7 @@ def _edges(name: str, meaning: str, table: str, *validity: str) -> LakeView:
         near.`node-uuid` AS from_node_uuid, near.`node-edge-point-uuid` AS from_nep_uuid,
         far.`node-uuid` AS to_node_uuid, far.`node-edge-point-uuid` AS to_nep_uuid{more}
     FROM ordered WHERE near <> far
-    """,  # noqa: S608 — constants only
+    """,
     )
 
 
@@ -102,7 +102,7 @@ def _named_then(place: str) -> str:
         SELECT a.consumer, a.stream, a.id, a.episode, max_by(p.name, p.valid_from) AS {place}_name
         FROM lined a JOIN places p ON p.consumer = a.consumer AND p.uuid = a.{place}_uuid
             AND {_HELD.format("p", "a")} GROUP BY ALL
-    """  # noqa: S608 — constants only
+    """
 
 
 _PLACES_AT_RAISE: Final = LakeView(
@@ -136,7 +136,7 @@ _PLACES_AT_RAISE: Final = LakeView(
         FROM placed LEFT JOIN lines USING ({_EPISODE})
     ), nodes AS ({_named_then("node")}), links AS ({_named_then("link")})
     SELECT * FROM lined LEFT JOIN nodes USING ({_EPISODE}) LEFT JOIN links USING ({_EPISODE})
-    """,  # noqa: S608 — constants only
+    """,
 )
 _CONNECTIONS: Final = LakeView(
     "connections",
@@ -147,7 +147,7 @@ _CONNECTIONS: Final = LakeView(
         {enum_field("operational-state")} AS operational_state,
         {enum_field("lifecycle-state")} AS lifecycle_state
     FROM entities WHERE class = 'CONNECTION'
-    """,  # noqa: S608 — constants only
+    """,
 )
 _HOPS: Final = LakeView(
     "connection_hops",
@@ -172,7 +172,7 @@ _HOPS: Final = LakeView(
         hop.`connection-end-point-uuid` AS cep_uuid, link_uuid
     FROM hops LEFT JOIN lines
         ON lines.consumer = hops.consumer AND from_nep_uuid = hop.`node-edge-point-uuid`
-    """,  # noqa: S608 — constants only
+    """,
 )
 _SERVICES: Final = LakeView(
     "services",
@@ -185,7 +185,7 @@ _SERVICES: Final = LakeView(
         transform(from_json({json_path("connection")}, 'ARRAY<STRUCT<`connection-uuid`: STRING>>'),
             one -> one.`connection-uuid`) AS connection_uuids
     FROM entities WHERE class = 'CONNECTIVITY_SERVICE'
-    """,  # noqa: S608 — constants only
+    """,
 )
 _CAPACITY: Final = LakeView(
     "link_capacity",
@@ -196,7 +196,7 @@ _CAPACITY: Final = LakeView(
         {_size("total-potential-capacity")} - {_size("available-capacity")} AS used,
         {json_path("total-potential-capacity", "total-size", "unit")} AS unit
     FROM entities WHERE class = 'LINK'
-    """,  # noqa: S608 — constants only
+    """,
 )
 _IMPACT: Final = LakeView(
     "impact",
@@ -234,7 +234,7 @@ _AVAILABILITY: Final = LakeView(
              WHEN {enum_field("operational-state")} = 'ENABLED' THEN 'up' ELSE 'down' END AS state,
         valid_from, valid_to, known_from, known_until, basis, zone, uncertain_s
     FROM entity_intervals WHERE {enum_field("operational-state")} IS NOT NULL
-    """,  # noqa: S608 — constants only
+    """,
 )
 _HOURLY: Final = LakeView(
     "alarm_hourly",
