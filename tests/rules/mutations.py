@@ -337,8 +337,8 @@ _LOGS: Final = [
     Mutation(
         "A5",
         f"{_E}sweep.py::sweep",
-        "UnmarkedRows.of(stream.no, step.attempt, cursor",
-        "UnmarkedRows.of(stream.no, step.attempt + 1, cursor",
+        '"attempt": step.attempt}',
+        '"attempt": step.attempt + 1}',
         f"{_TE}test_sweep.py::test_a5_new_records_are_applied_while_it_runs",
     ),
     Mutation(
