@@ -15,8 +15,10 @@ from instep.alignment.machine import Alignment
 from instep.model.batches import Batch
 from instep.model.records import Record
 from instep.model.streams import Mode
+from instep.ports.lake import StatedEnvelopes
 from instep.runtime.streams.read_ahead import ReadAhead
 from instep.runtime.streams.worker import StreamWorker
+from instep_spark.derivations import read_envelopes
 from instep_sql.audit.reading import MarksByKey, MarksByUuid
 from instep_sql.engine.sqlite import Sqlite
 from instep_sql.entities import commit, journal, key_reconciliation
@@ -184,10 +186,13 @@ def _hour_24_is_of_its_own_day() -> list[Change]:
 
 
 def _flat_event_times_not_read() -> list[Change]:
-    def nested(time: Any) -> str | None:
-        return getattr(time and time.approx_date_and_time, "primary_time_stamp", None)
+    def nested(envelopes: Sequence[bytes]) -> StatedEnvelopes:
+        read = read_envelopes(envelopes)
+        pairs = zip(envelopes, read.event_times, strict=True)
+        times = [time if b"approx-date-and-time" in one else None for one, time in pairs]
+        return StatedEnvelopes(times, read.parent_addresses)
 
-    return [("instep_spark.landing.arrow_rows", "_primary", nested)]
+    return [("instep_spark.landing.arrow_rows", "read_envelopes", nested)]
 
 
 def _parent_address_not_missed() -> list[Change]:
