@@ -18,11 +18,12 @@ __all__ = ["TYPED_COLUMNS", "derivation", "typed_model"]
 
 TYPED_COLUMNS: Final = Path(__file__).with_name("typed_columns.json")
 """The members of the classes, from the YANG: `docs/typed_columns.py` writes it."""
+_decode: Final = msgspec.json.Decoder(TypedModel).decode
 
 
 def typed_model() -> TypedModel:
     """The classes with their members."""
-    return msgspec.json.decode(TYPED_COLUMNS.read_bytes(), type=TypedModel)
+    return _decode(TYPED_COLUMNS.read_bytes())
 
 
 derivation: Final = LakeDerivation(
