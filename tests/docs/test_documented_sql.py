@@ -52,7 +52,7 @@ def statements(block: str, database: str) -> list[str]:
 
 async def fill(url: str) -> None:
     async with SqlStore(
-        url, references=True, journal="previous", class_index=True, measurements=True
+        url, alarms=True, references=True, journal="previous", class_index=True, measurements=True
     ) as store:
         await store.open("east")
         await store.position(info("network"))

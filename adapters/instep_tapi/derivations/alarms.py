@@ -333,7 +333,7 @@ class AlarmEpisode(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     """Counts the episodes (or events) of the detector, from 1."""
     event: bool
-    """A threshold crossing or another event that never clears (3.9.2.5)."""
+    """A threshold crossing or another event that never clears (TR-548 3.9.2.5)."""
     state: str
     """ACTIVE or INTERMITTENT; CLEAR when it is over."""
     condition: str | None

@@ -103,7 +103,7 @@ class Detector(msgspec.Struct, frozen=True, gc=False):
 
     state: str = "ACTIVE"
     event: bool = False
-    """It reports what happened, and never clears (3.9.2.5): an event detector that states no
+    """It reports what happened, and never clears (TR-548 3.9.2.5): an event detector that states no
     state.
     """
     severity: str | None = None
