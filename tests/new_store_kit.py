@@ -17,6 +17,9 @@ MIGRATE = schema.migrate
 _OBJECTS = (
     "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
 )
+_TABLES = (
+    "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
+)
 _made: list[str] = []
 
 
@@ -26,8 +29,7 @@ def migrate(connection: Connection, dialect: Dialect) -> None:
         MIGRATE(connection, dialect)
     elif not _made:
         MIGRATE(connection, dialect)
-        version = f"INSERT INTO {schema.VERSION_TABLE} VALUES ('{schema.HEAD}')"
-        _made[:] = [*_objects(connection), version]
+        _made[:] = [*_objects(connection), *_rows(connection)]
     else:
         for statement in _made:
             connection.exec_driver_sql(statement)
@@ -35,3 +37,13 @@ def migrate(connection: Connection, dialect: Dialect) -> None:
 
 def _objects(connection: Connection) -> list[str]:
     return list(connection.exec_driver_sql(_OBJECTS).scalars())
+
+
+def _rows(connection: Connection) -> list[str]:
+    """What the migration wrote into the tables: its revision, and where counting begins."""
+    statements: list[str] = []
+    for table in connection.exec_driver_sql(_TABLES).scalars().all():
+        for row in connection.exec_driver_sql(f'SELECT * FROM "{table}"'):
+            values = ", ".join("NULL" if one is None else repr(one) for one in row)
+            statements.append(f'INSERT INTO "{table}" VALUES ({values})')
+    return statements
