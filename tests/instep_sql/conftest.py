@@ -54,6 +54,15 @@ def postgres_store(postgres: Server, new_database: str) -> Iterator[str]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
+def empty_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a database that holds nothing."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/s.db"
+    url: str = request.getfixturevalue("postgres_database")
+    return url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of a database that several processes can use, without entities: an empty file, or
     with the tables of a new store.

@@ -264,10 +264,10 @@ async def test_a_reader_makes_no_store(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_reader_names_a_database_without_store(database: str, tmp_path: Path) -> None:
+async def test_a_reader_names_a_database_without_store(empty_database: str, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "s.db") as connection:
         connection.execute("CREATE TABLE mine (x)")
-    reader = sink.reader(database)
+    reader = sink.reader(empty_database)
     with pytest.raises(SinkError, match="holds no store of instep"):
         await reader.streams()
     await reader.close()
