@@ -6,7 +6,7 @@ import msgspec
 
 from instep.config.reference import Key, Table, installed, tables
 from instep.runtime.settings import ConsumerSettings
-from instep_sql.options import SqlOptions
+from instep_sql.options import options_type
 from instep_tapi.options import Options
 
 
@@ -19,7 +19,7 @@ def test_each_table_of_the_file_is_there_with_all_its_keys() -> None:
     for path, plugin, kind, struct in (
         ("consumers.settings", "", "", ConsumerSettings),
         ("consumers.source", "tapi", "tapi", Options),
-        ("consumers.sink", "sql", "sql", SqlOptions),
+        ("consumers.sink", "sql", "sql", options_type()),
     ):
         table = every[path, plugin, kind]
         fields = [field.encode_name for field in msgspec.structs.fields(struct)]
