@@ -103,7 +103,7 @@ NAMES = {
         "ReadyTable",
         "Receipt",
         "ReceiptOutcome",
-        "Replacement",
+        "ReplaceRule",
         "Row",
         "Sink",
         "SinkPlugin",

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from instep.config.derivations import find_derivations
 from instep.ports.lake import (
-    EntityTable,
-    EpisodeTable,
+    EnvelopeColumns,
     LakeDerivation,
+    LakeEntityTable,
+    LakeEpisodeTable,
     LakeView,
-    StatedEnvelopes,
     TypedModel,
 )
 
@@ -28,8 +28,8 @@ __all__ = [
 ]
 
 _ALL: Final = tuple(one for one in find_derivations().values() if isinstance(one, LakeDerivation))
-EPISODE_TABLES: Final[tuple[EpisodeTable, ...]] = sum((one.episodes for one in _ALL), ())
-ENTITY_TABLES: Final[tuple[EntityTable, ...]] = sum((one.entities for one in _ALL), ())
+EPISODE_TABLES: Final[tuple[LakeEpisodeTable, ...]] = sum((one.episodes for one in _ALL), ())
+ENTITY_TABLES: Final[tuple[LakeEntityTable, ...]] = sum((one.entities for one in _ALL), ())
 VIEWS: Final[tuple[LakeView, ...]] = sum((one.views for one in _ALL), ())
 _NO_EVENT: Final = (
     "CAST(NULL AS STRUCT<event_start_at: TIMESTAMP, event_spread: STRING, event_precision: STRING>)"
@@ -40,15 +40,15 @@ EVENT_DETAILS: Final = ("event_start_at", "event_spread", "event_precision")
 """… and what it has."""
 
 
-def read_envelopes(envelopes: Sequence[bytes]) -> StatedEnvelopes:
+def read_envelopes(envelopes: Sequence[bytes]) -> EnvelopeColumns:
     """What envelopes state; the first derivation that reads something counts."""
     none = [None] * len(envelopes)
-    times, addresses = StatedEnvelopes(none, none)
+    times, addresses = EnvelopeColumns(none, none)
     for number, one in enumerate(_ALL):
         read = one.read_envelopes(envelopes)
         times = _filled(times, read.event_times) if number else read.event_times
         addresses = _filled(addresses, read.parent_addresses) if number else read.parent_addresses
-    return StatedEnvelopes(times, addresses)
+    return EnvelopeColumns(times, addresses)
 
 
 def _filled(first: Sequence[Any], others: Sequence[Any]) -> list[Any]:

@@ -85,7 +85,7 @@ class SqlStore(Sink):
         self._database = Database(self._dialect.writer, self._dialect, "writer")
         self._reader: SqlReader | None = None
         self._lease: SqlLease | None = None
-        self._kept = keeper.Kept()
+        self._kept = keeper.EnabledDerivations()
         if self.options.lease_s is not None:
             self._lease = SqlLease(
                 self._database,
@@ -154,7 +154,7 @@ class SqlStore(Sink):
             schema.migrate(connection, self._dialect)
             now_us = self._clock_us()
             keeper.keep_derivations(connection, self._dialect, self.options, consumer, now_us)
-            self._kept = keeper.kept_derivations(connection, consumer)
+            self._kept = keeper.enabled_derivations(connection, consumer)
             projected.keep(connection, self._dialect, self._projections, now_us)
             if self.options.class_index is not None:
                 access.keep_class_index(connection, wanted=self.options.class_index)

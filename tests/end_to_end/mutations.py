@@ -15,7 +15,7 @@ from instep.alignment.machine import Alignment
 from instep.model.batches import Batch
 from instep.model.records import Record
 from instep.model.streams import Mode
-from instep.ports.lake import StatedEnvelopes
+from instep.ports.lake import EnvelopeColumns
 from instep.runtime.streams.read_ahead import ReadAhead
 from instep.runtime.streams.worker import StreamWorker
 from instep_spark.derivations import read_envelopes
@@ -186,11 +186,11 @@ def _hour_24_is_of_its_own_day() -> list[Change]:
 
 
 def _flat_event_times_not_read() -> list[Change]:
-    def nested(envelopes: Sequence[bytes]) -> StatedEnvelopes:
+    def nested(envelopes: Sequence[bytes]) -> EnvelopeColumns:
         read = read_envelopes(envelopes)
         pairs = zip(envelopes, read.event_times, strict=True)
         times = [time if b"approx-date-and-time" in one else None for one, time in pairs]
-        return StatedEnvelopes(times, read.parent_addresses)
+        return EnvelopeColumns(times, read.parent_addresses)
 
     return [("instep_spark.landing.arrow_rows", "read_envelopes", nested)]
 

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import pytest
 
 from instep.config.derivations import find_derivations
-from instep.ports.lake import LakeDerivation, StatedEnvelopes
+from instep.ports.lake import EnvelopeColumns, LakeDerivation
 from instep_spark import derivations
 
 
 def made(time: str, address: bytes | None, us: int | None) -> LakeDerivation:
     """Reads of each envelope that is this time its time and an address, and of any text `us`."""
 
-    def read(envelopes: Sequence[bytes]) -> StatedEnvelopes:
+    def read(envelopes: Sequence[bytes]) -> EnvelopeColumns:
         times = [time if one == time.encode() else None for one in envelopes]
-        return StatedEnvelopes(times, [None if one is None else address for one in times])
+        return EnvelopeColumns(times, [None if one is None else address for one in times])
 
     return LakeDerivation(read_envelopes=read, read_time=lambda _: us, event_sql="NULL")
 

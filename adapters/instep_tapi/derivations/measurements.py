@@ -13,7 +13,7 @@ from instep.ports.derivation import (
     Column,
     ColumnType,
     Query,
-    Replacement,
+    ReplaceRule,
     Row,
     StatementDerivation,
     Statements,
@@ -46,7 +46,7 @@ _TABLE: Final = StatementTable(
     key=("series", "length_us", "end_us"),
     # What was measured in the middle of a period never takes the place of what was measured at its
     # end; otherwise the later statement counts (A3).
-    replaced=Replacement("complete", "appended_at_us", "lineage"),
+    replaced=ReplaceRule("complete", "appended_at_us", "lineage"),
     retention="measurement_retention_records",
     # A pm-current-data contains the periods of four hours.
     most_rows=100,
@@ -137,7 +137,7 @@ derivation: Final = Measurements()
 
 
 def _replaces(one: Period, record: Record, known: Period, by: Record) -> bool:
-    """As `Replacement` within one lineage."""
+    """As `ReplaceRule` within one lineage."""
     if one.complete is not known.complete:
         return one.complete
     return record.appended_at_us >= by.appended_at_us

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from instep.ports.lake import EpisodeTable, LakeColumn
+from instep.ports.lake import LakeColumn, LakeEpisodeTable
 from instep_tapi.facts.detector import (
     CONTAINERS,
     DETECTOR,
@@ -202,7 +202,7 @@ _SQL: Final = f"""
     FROM flapping
 """
 _DURATION: Final = "(unix_micros({at}) - unix_micros(t.raised_at)) / 1e6"
-ALARMS: Final = EpisodeTable(
+ALARMS: Final = LakeEpisodeTable(
     name="alarms",
     meaning="One row an episode of an alarm: from ACTIVE or INTERMITTENT to CLEAR, DELETE, "
     "TOMBSTONE or sweep (TR-548 4.4, 4.7).",

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from instep.ports.lake import StatedEnvelopes
+from instep.ports.lake import EnvelopeColumns
 from instep_tapi.facts.event_times import stated_time
 from instep_tapi.facts.times import MAX_TIME_CHARS
 from instep_tapi.lake.json_members import (
@@ -48,7 +48,7 @@ _read_all: Final = msgspec.json.Decoder(list[_Envelope]).decode
 _read_address: Final = msgspec.json.Decoder(_Address).decode
 
 
-def read_envelopes(envelopes: Sequence[bytes]) -> StatedEnvelopes:
+def read_envelopes(envelopes: Sequence[bytes]) -> EnvelopeColumns:
     """Event times and parent-addresses of many envelopes."""
     # One call for all of them costs a third of one call each.
     joined = b"[" + b",".join([one or b"{}" for one in envelopes]) + b"]"
@@ -75,12 +75,12 @@ def read_envelopes(envelopes: Sequence[bytes]) -> StatedEnvelopes:
             for time, one, envelope in zip(times, read, envelopes, strict=True)
         ]
     addresses = [one.parent_address for one in read]
-    return StatedEnvelopes(times, [None if raw is _NOTHING else bytes(raw) for raw in addresses])
+    return EnvelopeColumns(times, [None if raw is _NOTHING else bytes(raw) for raw in addresses])
 
 
-def _read_each(envelopes: Sequence[bytes]) -> StatedEnvelopes:
+def _read_each(envelopes: Sequence[bytes]) -> EnvelopeColumns:
     times = [stated_time(one)[0] for one in envelopes]
-    return StatedEnvelopes(times, [_address(one) for one in envelopes])
+    return EnvelopeColumns(times, [_address(one) for one in envelopes])
 
 
 def _other_time(time: _Time | str | None, envelope: bytes) -> str | None:

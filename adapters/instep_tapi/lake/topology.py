@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from instep.ports.lake import EntityTable, LakeColumn
+from instep.ports.lake import LakeColumn, LakeEntityTable
 from instep_tapi.lake.json_members import enum_field, json_path, parent_uuid
 
 __all__ = ["TOPOLOGY", "TOPOLOGY_CLASSES"]
@@ -23,7 +23,7 @@ def _own_or(entity_class: str, parent: str) -> str:
 
 
 _FIRST, _LAST = "get(link_ends, 0)", "try_element_at(link_ends, -1)"
-TOPOLOGY: Final = EntityTable(
+TOPOLOGY: Final = LakeEntityTable(
     name="topology",
     meaning="Nodes, links and end points that exist now, flattened for joins.",
     classes=TOPOLOGY_CLASSES,

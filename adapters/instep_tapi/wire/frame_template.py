@@ -36,7 +36,13 @@ from instep_tapi.facts.times import UNBROKEN_CHARS, epoch_us, read_time
 from instep_tapi.wire.fast_offsets import read_offset_columns
 from instep_tapi.wire.frame_shape import MODULE, MORE, FrameShape, Names
 from instep_tapi.wire.framing import NO_BODY, BadRecord
-from instep_tapi.wire.lazy_columns import Body, LazyBody, LazyColumns, LazyRecord, Spelling
+from instep_tapi.wire.lazy_columns import (
+    DecodeContext,
+    LazyBody,
+    LazyColumns,
+    LazyRecord,
+    LogRecordBody,
+)
 from instep_tapi.wire.record_body import read_class
 from instep_tapi.wire.record_header import (
     MAX_OFFSET,
@@ -116,7 +122,7 @@ class FrameTemplate:
         deviations = ("needless-prefix",) * prefixes
         if not shape.has_place:
             deviations = (*deviations, "offset-missing")
-        self._usual = Spelling(self._types.body, deviations)
+        self._usual = DecodeContext(self._types.body, deviations)
         of_types = {text: read_record_type(text) for text in shape.record_types}
         self._kinds = {text: kind for text, (kind, _, _) in of_types.items()}
         self._of_types = {text: found for text, (_, _, found) in of_types.items() if found}
@@ -150,12 +156,12 @@ class FrameTemplate:
         times_us = {stamp: us for stamp, (us, _) in times.items()}
         appended_at_us = list(map(times_us.__getitem__, stamps))
         of_times = {stamp: (found,) for stamp, (_, found) in times.items() if found}
-        spellings = self._spellings(headers, of_times)
+        contexts = self._contexts(headers, of_times)
         rests = _rests(headers)
         place = self._place_of_all(headers)
         if place is not None and in_order(place[1], appended_at_us) and place[1][-1] <= MAX_OFFSET:
             arrays = HeaderArrays(stream, place[0], keys, place[1], appended_at_us, kinds, tokens)
-            return LazyColumns(arrays, bodies, rests, spellings, of_frames)
+            return LazyColumns(arrays, bodies, rests, contexts, of_frames)
         partitions, offsets = [""] * len(headers), [-1] * len(headers)
         for at, header in enumerate(headers if self.shape.has_place else ()):
             deviations: list[str] = []
@@ -165,9 +171,9 @@ class FrameTemplate:
                 kept = b'"full-log-record-offset-id":' + _encode(ids)
                 rests[at] = b"%b,%b" % (rests[at], kept) if rests[at] else kept
             if deviations:
-                spellings[at] = spellings[at].with_deviations(*deviations)
+                contexts[at] = contexts[at].with_deviations(*deviations)
         columns = (keys, kinds, tokens, appended_at_us, partitions, offsets)
-        more = (bodies, rests, spellings, of_frames)
+        more = (bodies, rests, contexts, of_frames)
         return list(map(LazyRecord, repeat(stream), *columns, *more))
 
     # -- bytes -----------------------------------------------------------------------------------
@@ -206,20 +212,20 @@ class FrameTemplate:
 
     # -- what differs from header to header --------------------------------------------------------
 
-    def _spellings(
+    def _contexts(
         self, headers: Sequence[_Header], of_times: Mapping[str, tuple[str, ...]]
-    ) -> list[Spelling]:
-        """The spelling of each header, with the deviations of its time and its type."""
+    ) -> list[DecodeContext]:
+        """The context of each record, with the deviations of its time and its type."""
         prefixed, of_types = headers[0].prefixed, self._of_types
         if not (prefixed or of_times or of_types):
             return [self._usual] * len(headers)
-        spellings: list[Spelling] = []
+        contexts: list[DecodeContext] = []
         for header in headers:
             found = of_times.get(header.stamp, ()) + of_types.get(header.record_type, ())
             stated = [one for one in prefixed if getattr(header, one) is not NO_BODY]
             found += ("needless-prefix",) * len(stated)
-            spellings.append(self._usual.with_deviations(*found) if found else self._usual)
-        return spellings
+            contexts.append(self._usual.with_deviations(*found) if found else self._usual)
+        return contexts
 
     def _place_of_all(self, headers: Sequence[_Header]) -> tuple[str, list[int]] | None:
         """The partition of all records, and their offsets; None where each has to be looked at."""
@@ -298,7 +304,9 @@ def _types_of(shape: FrameShape) -> _Types:
     if "body" in named:
         content_name, prefixed = named["content"], named["body"].startswith(MODULE)
         # Beside another type, the tag of a single one is mandatory.
-        other = _struct(Body, [("never", "never")], {"never": _Never}, tag=(content_name, ""))
+        other = _struct(
+            LogRecordBody, [("never", "never")], {"never": _Never}, tag=(content_name, "")
+        )
         types = [_body_type(*one, content_name, prefixed=prefixed) for one in shape.bodies]
         body = reduce(or_, types, other)
     return _Types(
@@ -351,7 +359,7 @@ def _body_type(
     deviations += ("needless-prefix",) * prefixes
     also = _prefixed(attributes) if without_module else ()
     return _struct(
-        Body,
+        LogRecordBody,
         attributes,
         {},
         tag=(content_name, content),

@@ -27,7 +27,14 @@ from instep_tapi.wire.record_body import (
     uuid_of,
 )
 
-__all__ = ["Body", "LazyBody", "LazyColumns", "LazyRecord", "Spelling", "open_records"]
+__all__ = [
+    "DecodeContext",
+    "LazyBody",
+    "LazyColumns",
+    "LazyRecord",
+    "LogRecordBody",
+    "open_records",
+]
 
 _UPDATE: Final = RecordType.CREATE_UPDATE
 _TIME: Final = b'{"event-time-stamp":'
@@ -40,7 +47,7 @@ _deviations: Final = attrgetter("deviations")
 _find_nested: Final = methodcaller("find", NESTED_TIME, 0, NESTED_TIME_WITHIN_BYTES)
 
 
-class Body(msgspec.Struct, gc=False):
+class LogRecordBody(msgspec.Struct, gc=False):
     """A log-record-body with its parts undecoded; `frame_template` makes a type for each class."""
 
     entity_class: ClassVar[str]
@@ -71,7 +78,7 @@ class Body(msgspec.Struct, gc=False):
         return _join(parts)
 
 
-class _NoBody(Body):
+class _NoBody(LogRecordBody):
     """That of a record without one."""
 
     entity_class = ""
@@ -84,23 +91,23 @@ class _NoBody(Body):
 
 _NOTHING: Final = _NoBody()
 
-LazyBody: TypeAlias = Body | bytes | msgspec.Raw
-"""A body that is decoded, or to be decoded by `Spelling.decode_body`; `NO_BODY` for none."""
+LazyBody: TypeAlias = LogRecordBody | bytes | msgspec.Raw
+"""A body that is decoded, or to be decoded by `DecodeContext.decode_body`; `NO_BODY` for none."""
 
 
-class Spelling(NamedTuple):
-    """How a record is spelled whose body is not opened yet."""
+class DecodeContext(NamedTuple):
+    """What is needed to open the body of a record later."""
 
-    decode_body: Callable[[bytes | msgspec.Raw], Body]
+    decode_body: Callable[[bytes | msgspec.Raw], LogRecordBody]
     """Raises what msgspec raises."""
     deviations: tuple[str, ...] = ()
     """Those of its header."""
 
-    def with_deviations(self, *more: str) -> Spelling:
-        return Spelling(self.decode_body, (*self.deviations, *more))
+    def with_deviations(self, *more: str) -> DecodeContext:
+        return DecodeContext(self.decode_body, (*self.deviations, *more))
 
 
-_NOT_SPELLED: Final = Spelling(msgspec.json.Decoder(_NoBody).decode)
+_NO_CONTEXT: Final = DecodeContext(msgspec.json.Decoder(_NoBody).decode)
 
 
 class LazyRecord(RecordHeader, frozen=True, gc=False):
@@ -109,27 +116,27 @@ class LazyRecord(RecordHeader, frozen=True, gc=False):
     body: LazyBody = NO_BODY
     rest: bytes = b""
     """Members of its header that are kept in the envelope, as JSON without braces."""
-    spelling: Spelling = _NOT_SPELLED
+    context: DecodeContext = _NO_CONTEXT
     frame: bytes = b""
 
 
 class LazyColumns(HeaderColumns[LazyRecord]):
     """Consecutive records, in columns, bodies unopened."""
 
-    more = ("bodies", "rests", "spellings", "frames")
+    more = ("bodies", "rests", "contexts", "frames")
 
     def __init__(
         self,
         headers: HeaderArrays,
         bodies: Sequence[LazyBody],
         rests: Sequence[bytes],
-        spellings: Sequence[Spelling],
+        contexts: Sequence[DecodeContext],
         frames: Sequence[bytes],
     ) -> None:
         super().__init__(headers)
         self.bodies = bodies
         self.rests = rests
-        self.spellings = spellings
+        self.contexts = contexts
         self.frames = frames
 
     def at(self, index: int) -> LazyRecord:
@@ -143,13 +150,13 @@ class LazyColumns(HeaderColumns[LazyRecord]):
             self.offsets[index],
             self.bodies[index],
             self.rests[index],
-            self.spellings[index],
+            self.contexts[index],
             self.frames[index],
         )
 
     def opened(self, deviations: list[str], *, with_uuid: bool, whole: bool) -> RecordColumns:
         """All of them, their bodies looked into. Raises what bad input raises."""
-        parts = (self.kinds, self.bodies, self.rests, self.spellings)
+        parts = (self.kinds, self.bodies, self.rests, self.contexts)
         opened = _open(*parts, deviations, with_uuid=with_uuid)
         return RecordColumns(self.headers, *opened, whole=whole)
 
@@ -159,9 +166,9 @@ def open_records(
 ) -> Iterable[Record]:
     """These records, their bodies looked into. Raises what bad input raises."""
     columns = zip(*map(msgspec.structs.astuple, records), strict=True)
-    *headers, bodies, rests, spellings, _ = columns
+    *headers, bodies, rests, contexts, _ = columns
     classes, contents, envelopes, ends, uuids = _open(
-        headers[2], bodies, rests, spellings, deviations, with_uuid=with_uuid
+        headers[2], bodies, rests, contexts, deviations, with_uuid=with_uuid
     )
     return map(
         Record,
@@ -185,7 +192,7 @@ def _open(
     kinds: Sequence[RecordType],
     bodies: Sequence[LazyBody],
     rests: Sequence[bytes],
-    spellings: Sequence[Spelling],
+    contexts: Sequence[DecodeContext],
     deviations: list[str],
     *,
     with_uuid: bool,
@@ -195,11 +202,11 @@ def _open(
     """
     stated = [
         body
-        if isinstance(body, Body)
+        if isinstance(body, LogRecordBody)
         else _NOTHING
         if body is NO_BODY
-        else spelling.decode_body(body)
-        for body, spelling in zip(bodies, spellings, strict=True)
+        else context.decode_body(body)
+        for body, context in zip(bodies, contexts, strict=True)
     ]
     contents = list(map(bytearray, map(_entity, stated)))
     if set(map(_first_byte, contents)) != {_BRACE}:
@@ -214,13 +221,13 @@ def _open(
         # msgspec does not check raw bytes.
         for part in chain(contents, envelopes):
             part.decode()
-    types: set[type[Body]] = set(map(type, stated))
+    types: set[type[LogRecordBody]] = set(map(type, stated))
     if not all(one.is_usual for one in types):
         _count_deviations(kinds, stated, deviations)
-    if spellings.count(spellings[0]) == len(spellings):
-        deviations += spellings[0].deviations * len(spellings)
+    if contexts.count(contexts[0]) == len(contexts):
+        deviations += contexts[0].deviations * len(contexts)
     else:
-        deviations += chain.from_iterable(map(_deviations, spellings))
+        deviations += chain.from_iterable(map(_deviations, contexts))
     classes = [body.entity_class for body in stated]
     ends = [False] * len(kinds)
     if kinds.count(_UPDATE) < len(kinds):
@@ -240,7 +247,7 @@ def _open(
     return classes, contents, envelopes, ends, uuids
 
 
-def _content_of(kind: RecordType, body: Body) -> bytearray:
+def _content_of(kind: RecordType, body: LogRecordBody) -> bytearray:
     if body.entity is not NO_BODY:
         content = bytearray(body.entity)
         if content[0] != _BRACE:
@@ -261,7 +268,7 @@ def _with_rest(envelope: bytearray, rest: bytes) -> bytearray:
 
 
 def _count_deviations(
-    kinds: Sequence[RecordType], bodies: Sequence[Body], deviations: list[str]
+    kinds: Sequence[RecordType], bodies: Sequence[LogRecordBody], deviations: list[str]
 ) -> None:
     deviations += chain.from_iterable(map(_deviations, bodies))
     deviations += [

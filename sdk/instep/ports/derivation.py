@@ -33,7 +33,7 @@ __all__ = [
     "ProjectedEntity",
     "Query",
     "ReadyTable",
-    "Replacement",
+    "ReplaceRule",
     "Row",
     "Source",
     "StatementDerivation",
@@ -79,7 +79,7 @@ class Index(msgspec.Struct, frozen=True):
     where_null: str = ""
 
 
-class Replacement(msgspec.Struct, frozen=True):
+class ReplaceRule(msgspec.Struct, frozen=True):
     """When a row takes the place of the one that has its key: if it is higher in `rank`; or equal
     in it, and not older (`at`) than a row of the same `lineage`.
     """
@@ -108,7 +108,7 @@ class StatementTable(_Table, frozen=True, kw_only=True):
     """
     open: str = ""
     """A column without value in what lasts: such a row is told of sweeps, and not trimmed."""
-    replaced: Replacement | None = None
+    replaced: ReplaceRule | None = None
     retention: str = ""
     """The option with the number of newest rows that are kept; empty: all."""
     most_rows: int = 2

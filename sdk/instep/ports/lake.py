@@ -18,14 +18,15 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 __all__ = [
-    "EntityTable",
-    "EpisodeTable",
+    "EnvelopeColumns",
     "LakeColumn",
     "LakeDerivation",
+    "LakeEntityTable",
+    "LakeEpisodeTable",
     "LakeView",
-    "StatedEnvelopes",
     "TypedClass",
     "TypedColumn",
+    "TypedModel",
 ]
 
 
@@ -49,7 +50,7 @@ class LakeView(NamedTuple):
     """Each column with its comment; none: as the query names them."""
 
 
-class StatedEnvelopes(NamedTuple):
+class EnvelopeColumns(NamedTuple):
     """What envelopes state, each list in their order; None where one does not state it."""
 
     event_times: Sequence[str | None]
@@ -62,7 +63,7 @@ Readings: TypeAlias = Mapping[str, Sequence[Any]]
 """Column → its value for each statement."""
 
 
-class EpisodeTable(msgspec.Struct, frozen=True, kw_only=True):
+class LakeEpisodeTable(msgspec.Struct, frozen=True, kw_only=True):
     """A table of what lasts: a row is open from the statement that begins it to the one that ends
     it, or to a sweep. One row at most of an entity is open.
 
@@ -124,7 +125,7 @@ class EpisodeTable(msgspec.Struct, frozen=True, kw_only=True):
     """What one row is, with its article."""
 
 
-class EntityTable(msgspec.Struct, frozen=True, kw_only=True):
+class LakeEntityTable(msgspec.Struct, frozen=True, kw_only=True):
     """A table of the entities of some classes that exist, with columns of its own."""
 
     name: str
@@ -171,15 +172,15 @@ class TypedModel(msgspec.Struct, frozen=True):
 class LakeDerivation(msgspec.Struct, frozen=True, kw_only=True):
     """All that a protocol brings to a lake."""
 
-    read_envelopes: Callable[[Sequence[bytes]], StatedEnvelopes]
+    read_envelopes: Callable[[Sequence[bytes]], EnvelopeColumns]
     """Pure. An envelope that it cannot read states nothing."""
     read_time: Callable[[str | None], int | None]
     """Microseconds since 1970 of an event time; None for what is no time. Pure."""
     event_sql: str
     """How sure the event time is: a struct over `envelope` with `event_spread` (STRING),
     `event_start_at` (TIMESTAMP) and `event_precision` (STRING)."""
-    episodes: tuple[EpisodeTable, ...] = ()
-    entities: tuple[EntityTable, ...] = ()
+    episodes: tuple[LakeEpisodeTable, ...] = ()
+    entities: tuple[LakeEntityTable, ...] = ()
     views: tuple[LakeView, ...] = ()
     """Each behind those that it reads."""
     typed: Callable[[], TypedModel] | None = None

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
-from instep.ports.lake import EntityTable, LakeView
+from instep.ports.lake import LakeEntityTable, LakeView
 from instep_spark.derivations import ENTITY_TABLES
 from instep_spark.derivations import VIEWS as DERIVED_VIEWS
 from instep_spark.lake.bitemporal import ENTITIES_AT, EPISODES, INTERVALS
@@ -94,7 +94,9 @@ def _is_table(spark: SparkSession, place: LakePlace, name: str) -> bool:
     return not place.database or spark.catalog.getTable(table).tableType != "VIEW"
 
 
-def _create_at(spark: SparkSession, place: LakePlace, history: str, derived: EntityTable) -> None:
+def _create_at(
+    spark: SparkSession, place: LakePlace, history: str, derived: LakeEntityTable
+) -> None:
     classes = ", ".join(map(text, derived.classes))
     rows = spark.sql(f"SELECT *, false AS ends FROM {history} WHERE class IN ({classes})")
     made = DerivedTable(derived, place).project(rows)

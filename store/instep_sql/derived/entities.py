@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, Table, Text
 
 from instep.ports.derivation import EntityColumns, EntityDerivation, EntityTable
-from instep_sql.derived.followers import STATED, Follower, Target, changed_entities
+from instep_sql.derived.followers import STATED, Follower, ReferenceColumn, changed_entities
 from instep_sql.derived.tables import stored_table
 from instep_sql.engine.bulk_writes import StoredTable, quoted
 from instep_sql.engine.dialect import Dialect
@@ -44,7 +44,7 @@ def forget_stated(connection: Connection, name: str) -> None:
 def follower_of(derivation: EntityDerivation) -> Follower:
     """What follows the entities for a derivation."""
     targets = tuple(
-        Target(one.name, ("entity_id", *one.key), one.target)
+        ReferenceColumn(one.name, ("entity_id", *one.key), one.target)
         for one in derivation.tables
         if one.target
     )

@@ -20,7 +20,7 @@ from instep_sql.engine.triggers import Trigger, TriggerEvent
 __all__ = [
     "STATED",
     "Follower",
-    "Target",
+    "ReferenceColumn",
     "changed_entities",
     "has_all_triggers",
     "mark_all_changed",
@@ -59,7 +59,7 @@ _FORGET: Final = tuple(
 )
 
 
-class Target(msgspec.Struct, frozen=True):
+class ReferenceColumn(msgspec.Struct, frozen=True):
     """A table with uuids of other entities."""
 
     table: str
@@ -75,7 +75,7 @@ class Follower(msgspec.Struct, frozen=True):
     """Empty: all."""
     tables: tuple[str, ...]
     """With the rows of an entity, which go with it."""
-    targets: tuple[Target, ...] = ()
+    targets: tuple[ReferenceColumn, ...] = ()
 
 
 _decode: Final = msgspec.json.Decoder(Follower).decode
@@ -199,7 +199,7 @@ def _note(follower: Follower, rows: str) -> str:
     )
 
 
-def _reset(target: Target, dialect: Dialect) -> str:
+def _reset(target: ReferenceColumn, dialect: Dialect) -> str:
     """Rows whose target has gone are without it since then. Those that another transaction has
     locked are being written: their time is about now anyway.
     """

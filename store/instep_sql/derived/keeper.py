@@ -16,33 +16,33 @@ from instep_sql.derived.followers import (
     set_followers,
     streams_behind,
 )
-from instep_sql.derived.statements import KeptStatements, derive_stored
+from instep_sql.derived.statements import ConfiguredDerivation, derive_stored
 from instep_sql.derived.tables import create_tables, create_views, drop_views, layout_of
 from instep_sql.engine.bulk_writes import quoted
 from instep_sql.engine.definitions import define, definition_of, definitions
 from instep_sql.engine.dialect import Dialect
 from instep_sql.options import SqlOptions
 
-__all__ = ["Kept", "keep_derivations", "kept_derivations", "public_views"]
+__all__ = ["EnabledDerivations", "enabled_derivations", "keep_derivations", "public_views"]
 
 _LAYOUT: Final = "layout:"
 _OPTIONS: Final = "options:"
 
 
-class Kept(NamedTuple):
+class EnabledDerivations(NamedTuple):
     """What a store derives."""
 
-    statements: Sequence[KeptStatements] = ()
+    statements: Sequence[ConfiguredDerivation] = ()
     entities: Sequence[EntityDerivation] = ()
 
 
-def kept_derivations(connection: Connection, consumer: str) -> Kept:
+def enabled_derivations(connection: Connection, consumer: str) -> EnabledDerivations:
     """What the store keeps, with the options that this consumer gives."""
     found = definitions(connection)
     kept = [one for one in table_derivations() if one.name in found]
-    return Kept(
+    return EnabledDerivations(
         [
-            KeptStatements(one, _stored_options(found, one, consumer))
+            ConfiguredDerivation(one, _stored_options(found, one, consumer))
             for one in kept
             if isinstance(one, StatementDerivation)
         ],

@@ -20,7 +20,7 @@ from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.stored_entities import rows_of_classes, stored_record
 
 __all__ = [
-    "KeptStatements",
+    "ConfiguredDerivation",
     "apply_records",
     "derive_stored",
     "end_swept",
@@ -32,7 +32,7 @@ _PAGE_RECORDS: Final = 1_000
 _TRIM_RECORDS: Final = 1_000
 
 
-class KeptStatements(NamedTuple):
+class ConfiguredDerivation(NamedTuple):
     """A derivation that the store keeps, and its options as the consumer has them."""
 
     derivation: StatementDerivation
@@ -43,7 +43,7 @@ def apply_records(
     connection: Connection,
     dialect: Dialect,
     no: int,
-    kept: Iterable[KeptStatements],
+    kept: Iterable[ConfiguredDerivation],
     records: Sequence[Record],
     position: Position,
     info: str,
@@ -148,7 +148,7 @@ def end_swept(
     connection: Connection,
     dialect: Dialect,
     no: int,
-    kept: Iterable[KeptStatements],
+    kept: Iterable[ConfiguredDerivation],
     keys: Sequence[str],
     at_us: int,
     *,
@@ -199,7 +199,7 @@ def _open_pages(
 
 
 def rename_key(
-    connection: Connection, no: int, kept: Iterable[KeptStatements], old: str, new: str
+    connection: Connection, no: int, kept: Iterable[ConfiguredDerivation], old: str, new: str
 ) -> None:
     """Give what stands of an entity its other key, unless something stands of that one."""
     for derivation, _ in kept:
@@ -211,7 +211,7 @@ def rename_key(
 def trim_tables(
     connection: Connection,
     dialect: Dialect,
-    kept: Iterable[KeptStatements],
+    kept: Iterable[ConfiguredDerivation],
     options: msgspec.Struct,
     appended: int,
 ) -> None:

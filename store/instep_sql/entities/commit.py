@@ -23,7 +23,7 @@ from instep_sql.derived.statements import apply_records, end_swept, trim_tables
 from instep_sql.engine.dialect import ColumnRows, Dialect, EndRow, EntityRow
 from instep_sql.entities import journal, quarantine
 from instep_sql.entities.change_only import compose_records
-from instep_sql.entities.key_reconciliation import JoinedRecords, join_baseline, mark_proven
+from instep_sql.entities.key_reconciliation import ReconciledRecords, join_baseline, mark_proven
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import sweep
 from instep_sql.options import Journal, SqlOptions
@@ -145,7 +145,7 @@ def write_records(
     If the stream needs it, the records are first given the keys of the stored entities and composed
     into whole records. Other streams pay nothing for it.
     """
-    joined = JoinedRecords(records)
+    joined = ReconciledRecords(records)
     if by_uuid:
         # A stream's key of an entity and the uuid that a GET shows may differ.
         joined = join_baseline(connection, dialect, stream, position, records)

@@ -31,7 +31,7 @@ from instep_sql.entities.streams import StreamRow
 from instep_sql.stored_entities import StoredRecord, find_headers, find_records
 
 __all__ = [
-    "JoinedRecords",
+    "ReconciledRecords",
     "Tombstone",
     "find_tombstones",
     "join_baseline",
@@ -68,7 +68,7 @@ _BOUND: Final = text(
 _PURGE: Final = text("DELETE FROM instep_tombstone WHERE stream_no = :no AND attempt < :attempt")
 
 
-class JoinedRecords(msgspec.Struct, frozen=True):
+class ReconciledRecords(msgspec.Struct, frozen=True):
     """The records, under the keys of their rows."""
 
     records: Sequence[Record]
@@ -210,7 +210,7 @@ def join_baseline(
     stream: StreamRow,
     position: Position,
     records: Sequence[Record],
-) -> JoinedRecords:
+) -> ReconciledRecords:
     """Give the records and the rows they belong to one key, and complete what a baseline states in
     less words than the store has.
 
@@ -222,14 +222,14 @@ def join_baseline(
     if stream.keys_are_uuids and all(
         record.token and record.whole and not record.ends for record in records
     ):
-        return JoinedRecords(records)
+        return ReconciledRecords(records)
     joined, unresolved = _reconcile_keys(connection, dialect, stream, position, records)
     shown = {record.key for record in joined if not record.token and not record.ends}
     if not shown:
-        return JoinedRecords(joined, unresolved)
+        return ReconciledRecords(joined, unresolved)
     completed = _complete(connection, dialect, stream, joined, shown)
     _allow_overwrite(connection, dialect, stream.no, position.lineage, shown)
-    return JoinedRecords(completed, unresolved, shown)
+    return ReconciledRecords(completed, unresolved, shown)
 
 
 def _reconcile_keys(

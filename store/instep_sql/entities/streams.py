@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 
 from instep.model.position import Position, decode_position
 from instep.model.streams import Mode, StreamInfo
-from instep_sql.derived.keeper import Kept, kept_derivations
+from instep_sql.derived.keeper import EnabledDerivations, enabled_derivations
 from instep_sql.fencing import dump_position
 from instep_sql.options import Journal
 
@@ -79,7 +79,7 @@ class StreamRow(msgspec.Struct):
     """See `StreamInfo.keys_are_uuids`."""
     event_classes: frozenset[str] = frozenset()
     """See `StreamInfo.event_classes`."""
-    kept: Kept = Kept()
+    kept: EnabledDerivations = EnabledDerivations()
     """What the store derives."""
 
 
@@ -100,7 +100,7 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
         unprovable=frozenset(info.get("unprovable", ())),
         keys_are_uuids=info.get("keys_are_uuids", False),
         event_classes=frozenset(info.get("event_classes", ())),
-        kept=kept_derivations(connection, consumer),
+        kept=enabled_derivations(connection, consumer),
     )
 
 

@@ -16,7 +16,7 @@ from instep.model.position import Position
 from instep.model.records import Record, RecordChunk, RecordType, Unreadable
 from instep.model.streams import Mode
 from instep_sql import SqlStore
-from instep_sql.derived.keeper import Kept
+from instep_sql.derived.keeper import EnabledDerivations
 from instep_tapi.derivations.alarms import alarms
 from tests.instep_sql.alarms.alarms_kit import (
     S,
@@ -356,7 +356,7 @@ async def test_what_a_process_without_them_has_ended_ends_with_the_next_sweep(
     async with alarms_stage(database) as at:
         await at.commit(statement(10))
         row = at.store._streams["s1"]
-        kept, row.kept = row.kept, Kept()
+        kept, row.kept = row.kept, EnabledDerivations()
         await at.commit(statement(20, "CLEAR"))
         row.kept = kept
         assert len(await episodes(at, standing=True)) == 1

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 from instep.errors import ConfigurationError, DerivationOffError
 from instep.ports import Column
 from instep_sql import SqlStore
-from instep_sql.derived.keeper import kept_derivations
+from instep_sql.derived.keeper import enabled_derivations
 from instep_tapi.derivations import references as derived
 from instep_tapi.derivations.alarms import Alarms, alarms
 from instep_tapi.derivations.references import References
@@ -75,7 +75,7 @@ async def test_what_is_turned_off_is_gone_and_can_be_turned_on_again(database: s
 
 async def test_each_consumer_keeps_its_own_options(database: str) -> None:
     def names(connection: Connection, consumer: str) -> dict[str, str]:
-        ((_, options),) = kept_derivations(connection, consumer).statements
+        ((_, options),) = enabled_derivations(connection, consumer).statements
         return dict(options.alarm_names)
 
     async with SqlStore(database, alarms=True, alarm_names={"LOS": "Loss"}) as store:

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.ports.lake import EntityTable
+from instep.ports.lake import LakeEntityTable
 from instep_spark.lake.batches.micro_batch import PendingRows, Segment
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import Sweep
@@ -189,7 +189,7 @@ class ProjectionTable(EntitiesTable):
 class DerivedTable(ProjectionTable):
     """A table of entities that a derivation brings, such as `topology`."""
 
-    def __init__(self, derived: EntityTable, place: LakePlace) -> None:
+    def __init__(self, derived: LakeEntityTable, place: LakePlace) -> None:
         super().__init__(place, LAKE_TABLES[derived.name], derived.classes)
         self._derived = derived
 

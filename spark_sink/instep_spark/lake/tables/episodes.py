@@ -6,7 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from instep.ports.lake import EpisodeTable
+from instep.ports.lake import LakeEpisodeTable
 from instep_spark.derivations import EVENT_DETAILS
 from instep_spark.lake.batches.micro_batch import PendingRows
 from instep_spark.lake.sql.dialect import Dialect
@@ -40,7 +40,7 @@ _END: Final = (
 class EpisodesTable(IntervalTable):
     """An episode is one row: open while it lasts, then closed for good."""
 
-    def __init__(self, derived: EpisodeTable, place: LakePlace) -> None:
+    def __init__(self, derived: LakeEpisodeTable, place: LakePlace) -> None:
         super().__init__(LAKE_TABLES[derived.name], place)
         self._derived = derived
         self._read = derived.stated

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from instep.alignment.lag import Fidelity
-from instep.ports.lake import EntityTable, EpisodeTable
+from instep.ports.lake import LakeEntityTable, LakeEpisodeTable
 from instep_spark.derivations import ENTITY_TABLES, EPISODE_TABLES
 from instep_spark.landing_schema import comment_literal
 
@@ -327,7 +327,7 @@ def projection_schema(name: str, meaning: str, columns: Iterable[Column]) -> Tab
     return TableSchema(name, meaning, (*_WHOSE, _CLASS, *_PLACE, *columns))
 
 
-def _episodes_schema(derived: EpisodeTable) -> TableSchema:
+def _episodes_schema(derived: LakeEpisodeTable) -> TableSchema:
     own = (*_WHOSE, *_PLACE, *_EVENT, *(Column(*column) for column in derived.columns))
     digest = Column("digest", "BIGINT", "of the last statement's body: tells one that is repeated")
     return TableSchema(
@@ -340,7 +340,7 @@ def _episodes_schema(derived: EpisodeTable) -> TableSchema:
     )
 
 
-def _entities_schema(derived: EntityTable) -> TableSchema:
+def _entities_schema(derived: LakeEntityTable) -> TableSchema:
     columns = (Column(*column) for column in derived.columns)
     schema = projection_schema(derived.name, derived.meaning, columns)
     return schema._replace(clustered_by=derived.clustered_by)
