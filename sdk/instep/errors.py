@@ -138,6 +138,13 @@ class SourceError(InstepError):
     code = "source"
     stream_only = True
 
+    def __init__(self, message: str, *, suggests_restart: bool = False, **given: Any) -> None:
+        super().__init__(message, **given)
+        self.suggests_restart = suggests_restart
+        """Whether it suggests that the provider was restarted: it refused the connection, answered
+        with 5xx or 404, or closed it as one does who goes away (A2).
+        """
+
 
 class UnreachableError(SourceError):
     """No connection, a lost connection, or a peer that no longer answers."""

@@ -35,7 +35,8 @@ def advanced_position(
     # An entity that an attempt has marked may end, and its tombstone expire, before the attempt
     # reads it. Until the attempt has seen enough, the watermark of its opening holds (A8). A lost
     # stream keeps its own.
-    settled = position.phase not in (Phase.ALIGNING, Phase.LOST)
+    # Nor is anything known while it is in doubt whether the stream was continued.
+    settled = position.phase not in (Phase.ALIGNING, Phase.CONFIRMING, Phase.LOST)
     watermark_us = max(watermark_us, position.watermark_us) if settled else position.watermark_us
     changes: dict[str, Any] = {"ordinal": position.ordinal + 1, "watermark_us": watermark_us}
     if records:
@@ -102,10 +103,11 @@ def batch_at(
     content: Callable[[], DecodedRecords] | None = None,
     *,
     lineage: int | None = None,
+    in_order: bool = False,
 ) -> Batch:
     """The batch that brings a store to `position`, with a step of the sweep that is going on.
 
-    `lineage`: see `Batch.lineage`.
+    `lineage`, `in_order`: see `Batch`.
     """
     by_uuid = stream.mode is Mode.BASELINE
     sweep = None
@@ -123,5 +125,6 @@ def batch_at(
         sweep=sweep,
         by_uuid=by_uuid,
         lineage=lineage,
+        in_order=in_order,
         content=content,
     )

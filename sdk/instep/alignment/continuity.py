@@ -1,94 +1,119 @@
-"""What the first record after a reconnect shows (A2): a pure decision over the durable position.
+"""What the first record after a reconnect shows (A2), and a record that comes again on a connection
+(A21): pure decisions over the durable position.
 
 Three things can have happened, and the provider announces none of them (TR-548 5.2.9 step 4 leaves
 it to the client to see it "in the first record received", ST-2.2 step 4):
 
-- **continued**: the record lies after the last committed one of its partition;
-- **redelivered**: the record was committed a moment ago (at-least-once), and it cannot be the
-  oldest record of the log, because an entity is stored whose record lies before it;
-- **restarted**: anything else that is not after the last committed one.
+- **continued**: the stream goes on behind the last committed record;
+- **redelivered**: it goes on, and some committed records come again first (at-least-once);
+- **restarted**: it began at the oldest record of its log, or of another log.
 
-A TRUNCATED log is cut off at its old end and never compacted between. There, an offset that is left
-out is a record that we missed (**gap**). Each partition is checked by itself when its first record
-comes. Where none of its records is known, only offset 0 shows that nothing is missing.
+*Continued* is a proof, not the default. The first record of a partition proves it where it is our
+last record again, or has the offset right behind ours. The second is no proof by itself where
+something suggests that the provider was restarted meanwhile: a rebuilt log may stand there, too. A
+snapshot (TR-548 3.19.2) may begin with our own last record: it proves nothing there.
 
-A fourth case is found as well: a **new log**. A record lies at or before the last committed offset
-of its partition, yet was appended after everything committed. No log can hold such a record: it was
-lost and rebuilt, and its append times cannot be compared with ours (A3). This is checked on a
-stream opened from its start too, because the log may have been lost whatever called for the
-attempt. A rebuilt log that has passed our last offset is not found, and need not be: all of it is
-newer than what is stored, by offset as by time.
+Anything else is a *doubt*: a rebuilt log may begin at any place, and so may a log whose tail was
+compacted. One look settles it, a **probe**: the oldest record of the log, read over a second
+connection. If it lies at or before our position in its partition, the log still holds what we have
+read, and the stream did not begin at its oldest record. The doubtful record itself, a later one, or
+none at all is a restart. A log that still holds an old record is not one that was rebuilt.
 
-The two mistakes do not cost the same. A needless "restarted" costs a reading of the log; a
-redelivery taken for an attempt would sweep live entities away. So a restart is only a reason to
-open the stream *from the oldest record*: an attempt is never based on this guess.
+Two things need no probe. A **new log** shows itself: a record that was appended after everything
+committed lies at or before the last committed offset of its partition. And in a log without gaps an
+offset that is left out is a record that was missed (**gap**, A18).
 
-Where more than a guess is possible, no second connection is needed. If no entity is stored whose
-record lies before the first record of the connection, then whatever the stream goes on with
-contains the last record of each stored entity: for an attempt, it began **at its oldest record**.
-Only a log of one partition can prove that, since another partition may have gone on after our
-token; only by offsets, since an append time may be shared; and only of whole entities, since a
-change may have others before it.
+A stream that stays silent is probed as well where the log is compacted. The record of that probe is
+kept: if it comes later on the stream, the stream had been restarted.
+
+Each partition is checked by itself when its first record comes. A probe is about the whole stream:
+a provider restarts no partition alone. In an attempt that was interrupted, a partition of which
+nothing was read has nothing to go on from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
-from instep.model.position import Position, SweepBarrier
+from instep.model.columns import Columns
+from instep.model.position import UNREACHABLE_OFFSET, Position, SweepBarrier
 from instep.model.records import RecordHeader, RecordType
 
-__all__ = ["Continuity", "ContinuityCheck", "classify", "is_gap", "partition_of"]
+__all__ = [
+    "Continuity",
+    "ContinuityCheck",
+    "Finding",
+    "classify",
+    "is_gap",
+    "is_new_log",
+    "partition_of",
+    "proves_continued",
+    "same_record",
+]
 
 
 class Continuity(StrEnum):
-    """What the first record of a partition shows. The module explains each."""
+    """What a record shows. The module explains each."""
 
     CONTINUED = "continued"
     REDELIVERED = "redelivered"
+    DOUBTFUL = "nothing shows that the stream goes on where it was left"
     RESTARTED = "restarted"
-    RESTARTED_AT_OLDEST = "restarted at its oldest record"
     NEW_LOG = "another log"
-    GAP = "records have left the log"
-    """The partition goes on behind records that a gapless log may have lost before we read them."""
-    UNDECIDED = "undecided"
-    """Redelivered or restarted: it depends on whether an entity is stored from before this record.
-    """
+    GAP = "records are missing"
+
+
+class Finding(NamedTuple):
+    """What was found at a record."""
+
+    continuity: Continuity
+    record: RecordHeader
+
+
+def partition_of(record: RecordHeader) -> str:
+    """The partition of a record; a log without offsets counts as one nameless partition."""
+    return record.partition if record.offset >= 0 else ""
+
+
+def same_record(one: RecordHeader, other: RecordHeader) -> bool:
+    """Whether two records are one record of the log."""
+    if one.offset >= 0 and other.offset >= 0:
+        return one.offset == other.offset and one.partition == other.partition
+    return one.token == other.token
 
 
 def classify(
-    first: RecordHeader, position: Position, *, has_older_entity: bool | None = None
+    first: RecordHeader, position: Position, *, suggests_restart: bool = False
 ) -> Continuity:
     """Classify the first record of a partition after the stream was opened with a token (A2).
 
-    `has_older_entity` answers whether an entity of this lineage is stored whose record lies before
-    `first` in its partition; it is only needed (and worth a query of the store) when the answer
-    without it is `UNDECIDED`.
+    `suggests_restart`: something between the two connections suggests that the provider was
+    restarted.
     """
-    if first.token == position.token:
+    if first.token == position.token and _is_unchanged(first, position):
         return Continuity.CONTINUED
-    if _of_new_log(first, position):
+    if is_new_log(first, position):
         return Continuity.NEW_LOG
-    committed = position.offsets.get(first.partition)
-    if committed is not None and first.offset >= 0:
-        # Equal counts as after: a DELETE and its TOMBSTONE may share one token and offset.
-        if first.offset >= committed:
+    if first.offset >= 0 and position.offsets:
+        known = _last_offset(first.partition, position)
+        if first.partition not in position.offsets and position.unaligned_attempts:
             return Continuity.CONTINUED
-    elif committed is None and position.offsets and first.offset >= 0:
-        # A partition that had nothing yet: had the stream restarted, another partition will show
-        # it.
-        return Continuity.CONTINUED
-    elif first.appended_at_us >= position.appended_at_us and not position.recently(first.token):
-        return Continuity.CONTINUED
-    if not position.recently(first.token):
-        return Continuity.RESTARTED
-    if has_older_entity is None:
-        return Continuity.UNDECIDED
-    return Continuity.REDELIVERED if has_older_entity else Continuity.RESTARTED
+        if first.offset == known + 1 and not suggests_restart:
+            return Continuity.CONTINUED
+    return Continuity.DOUBTFUL
 
 
-def _of_new_log(first: RecordHeader, position: Position) -> bool:
+def _is_unchanged(again: RecordHeader, position: Position) -> bool:
+    """Whether the record with our token is the one that we know: a rebuilt log may give the token
+    of a place to what stands there now. A TOMBSTONE may have the token of its DELETE.
+    """
+    known_us = position.appended_us.get(again.partition, again.appended_at_us)
+    return again.appended_at_us == known_us or again.kind is not RecordType.CREATE_UPDATE
+
+
+def is_new_log(first: RecordHeader, position: Position) -> bool:
     """Whether the provider has lost its log, in an upgrade for example, and began another one
     (ST-1.3): a record that was appended later stands no further than the last one committed.
     """
@@ -102,21 +127,41 @@ def _of_new_log(first: RecordHeader, position: Position) -> bool:
     newest_us = before.appended_us.get(partition, before.appended_at_us)
     if committed is None or first.offset < 0 or first.appended_at_us <= newest_us:
         return False
-    shared = first.offset == committed and position.recently(first.token)
+    ends = first.kind is not RecordType.CREATE_UPDATE
+    shared = ends and first.offset == committed and position.recently(first.token)
     return first.offset <= committed and not shared
 
 
-def partition_of(record: RecordHeader) -> str:
-    """The partition of a record; a log without offsets counts as one nameless partition."""
-    return record.partition if record.offset >= 0 else ""
+def _last_offset(partition: str, position: Position) -> int:
+    """The offset of the last record of a partition that we know of; -1: it had none."""
+    known = position.offsets.get(partition)
+    if known is None and position.barrier.token is not None:
+        known = position.barrier.offsets.get(partition)
+    return -1 if known is None or known == UNREACHABLE_OFFSET else known
 
 
 def is_gap(first: RecordHeader, position: Position) -> bool:
     """Whether a gapless log may have lost a record between the last known one and this one."""
-    known = position.offsets.get(first.partition)
-    if known is None and position.barrier.token is not None:
-        known = position.barrier.offsets.get(first.partition)
-    return first.offset > (-1 if known is None else known) + 1
+    return first.offset > _last_offset(first.partition, position) + 1
+
+
+def proves_continued(
+    oldest: RecordHeader | None, doubtful: RecordHeader | None, position: Position
+) -> bool:
+    """Whether the oldest record of the log, as a probe has read it, proves that the stream was
+    continued (A2): it lies at or before our position. `doubtful`: the record that the stream went
+    on with, None: nothing came.
+    """
+    if oldest is None or (doubtful is not None and same_record(oldest, doubtful)):
+        return False
+    if oldest.token == position.token:
+        return _is_unchanged(oldest, position)
+    known_us = position.appended_us.get(oldest.partition, position.appended_at_us)
+    if oldest.appended_at_us > known_us:
+        return False
+    if oldest.offset < 0 and not position.offsets:
+        return True
+    return 0 <= oldest.offset < position.offsets.get(oldest.partition, -1)
 
 
 def _known_partitions(position: Position) -> set[str]:
@@ -124,13 +169,6 @@ def _known_partitions(position: Position) -> set[str]:
     barrier = position.barrier
     known = (position.offsets, position.appended_us, barrier.offsets, barrier.appended_us)
     return {partition for each in known for partition in each} if position.offsets else set()
-
-
-def _proven(has_older_entity: bool | None) -> Continuity:  # noqa: FBT001 - internal
-    """Of a restarted stream: whether it began at its oldest record (A2)."""
-    if has_older_entity is None:
-        return Continuity.UNDECIDED
-    return Continuity.RESTARTED if has_older_entity else Continuity.RESTARTED_AT_OLDEST
 
 
 def _is_last(record: RecordHeader, position: Position) -> bool:
@@ -141,61 +179,58 @@ def _is_last(record: RecordHeader, position: Position) -> bool:
     return record.offset == committed
 
 
-def _leaves_out(before: RecordHeader, record: RecordHeader, position: Position) -> bool:
-    """Whether two records that come again one after the other have others between them in the log.
-    A redelivery repeats all of the log, a snapshot shows each entity once.
+def _committed(record: RecordHeader, position: Position) -> bool:
+    """Whether the record lies before the last committed one, as far as it shows. The last one
+    itself does not: its place may be shared by a TOMBSTONE that was not seen yet.
     """
-    if record.token == before.token:
-        return False
-    if len(_known_partitions(position)) > 1:
-        # Tokens of several partitions were committed in turn: only offsets tell neighbours.
-        return record.offset > before.offset + 1
-    return not position.recently(before.token, record.token)
-
-
-def _may_begin_snapshot(first: RecordHeader, position: Position) -> bool:
-    """Whether the first record is our last one again: it may as well be the oldest that a snapshot
-    still holds. A snapshot shows no end.
-    """
-    return first.kind is RecordType.CREATE_UPDATE and _is_last(first, position)
+    if record.offset >= 0 and record.partition in position.offsets:
+        return record.offset < position.offsets[record.partition]
+    return record.token != position.token and position.recently(record.token)
 
 
 class ContinuityCheck:
-    """Classifies the first record of each partition after an opening, and drops redelivered
-    records.
+    """Classifies the first record of each partition after an opening, drops redelivered records,
+    and finds what comes again on the connection.
     """
 
     def __init__(self) -> None:
         self._unseen: set[str] = set()
         """Partitions whose first record is still to come."""
-        self._redelivering: dict[str, RecordHeader] = {}
-        """Partitions of which committed records come again, and the last one that came."""
-        self._probe_answers: dict[str, bool] = {}
-        self._gapless = False
-        self._provable = False
-        """Whether this connection has delivered nothing yet, and its log can prove where it begins.
-        """
-        self._snapshot = False
+        self._redelivering: set[str] = set()
+        """Partitions of which committed records come again after the opening …"""
+        self._returning: set[str] = set()
+        """… or later on the connection."""
+        self._proven = False
+        """Whether a probe has shown that the stream was continued."""
+        self._suspect: RecordHeader | None = None
+        """The record of that probe, while nothing has come on the stream."""
+        self._resumed = self._suggests_restart = self._gapless = self._snapshot = False
+        self.heard = False
+        """Whether a record came since the opening."""
+        self.one_partition = False
+        """Whether all that may be stored is of one partition."""
 
     def opened(
         self,
         position: Position,
         *,
         resumed: bool,
-        gapless: bool,
-        provable: bool = False,
+        gapless: bool = False,
         snapshot: bool = False,
+        suggests_restart: bool = False,
     ) -> None:
         """The stream is open: after our token (`resumed`), or from its start, where only a new log
-        is looked for. `gapless`: the log is never compacted between its ends. `provable`: it states
-        whole entities, and keeps the last record of each. `snapshot`: it may begin with a snapshot
-        of current state, which shows no end.
+        is looked for. `gapless`: the log has no gap behind our position. `snapshot`: it may begin
+        with a snapshot of current state, which shows no end.
         """
-        self._snapshot = snapshot
+        self._resumed = resumed
+        self._snapshot = snapshot and resumed
         self._gapless = gapless and resumed
-        self._provable = provable and resumed and len(_known_partitions(position)) == 1
-        self._probe_answers.clear()
+        self._suggests_restart = suggests_restart and resumed
         self._redelivering.clear()
+        self._returning.clear()
+        self._proven, self._suspect, self.heard = not resumed, None, False
+        self.one_partition = len(_known_partitions(position)) <= 1
         self._unseen = set(position.offsets)
         if position.barrier.token is not None:
             self._unseen.update(position.barrier.offsets)
@@ -203,14 +238,23 @@ class ContinuityCheck:
             # A log without offsets has one nameless partition to watch.
             self._unseen.add("")
 
-    def probe_answered(self, partition: str, *, has_older_entity: bool) -> None:
-        """Whether the store holds an entity from before the first record of this partition."""
-        self._probe_answers[partition] = has_older_entity
-
     @property
     def settled(self) -> bool:
         """Whether a record of every partition came and nothing is being delivered again."""
         return not self._unseen and not self._redelivering
+
+    @property
+    def unproven(self) -> bool:
+        """Whether nothing has come yet that could show whether the stream was continued."""
+        return not self._proven and not self.heard
+
+    def prove(self, oldest: RecordHeader, doubtful: RecordHeader | None) -> None:
+        """A probe has shown that the stream was continued before `doubtful`; None: it is silent."""
+        self._proven = True
+        if doubtful is None:
+            self._suspect = oldest
+        elif self.settled:
+            self._returning.add(partition_of(doubtful))
 
     def has_gap(
         self, records: Sequence[RecordHeader], position: Position, offsets: dict[str, int]
@@ -229,53 +273,78 @@ class ContinuityCheck:
         )
 
     def sift(
-        self, records: Sequence[RecordHeader], position: Position
-    ) -> tuple[list[RecordHeader], tuple[Continuity, RecordHeader] | None]:
-        """Split off what was committed before.
+        self, records: Sequence[RecordHeader], position: Position, *, young_us: int | None
+    ) -> tuple[list[RecordHeader], Finding | None]:
+        """Split off what was committed before. `young_us`: a position of before it shows no gap
+        behind it; None: every position does.
 
         Returns the records to go on with, and the finding at the first record of a partition when
         it is anything but `CONTINUED`. Only with `REDELIVERED` are there records to be used.
         """
         kept: list[RecordHeader] = []
-        found: tuple[Continuity, RecordHeader] | None = None
-        for index, record in enumerate(records):
+        found: Finding | None = None
+        for record in records:
             partition = partition_of(record)
             if partition in self._unseen:
-                older = self._probe_answers.get(partition)
-                continuity = classify(record, position, has_older_entity=older)
-                if self._snapshot and _may_begin_snapshot(record, position):
-                    continuity = Continuity.RESTARTED
-                if self._gapless and is_gap(record, position):
-                    continuity = Continuity.GAP
-                elif continuity is Continuity.RESTARTED and self._provable and index == 0:
-                    continuity = _proven(older)
+                continuity = self._first(record, position, young_us)
                 if continuity not in (Continuity.CONTINUED, Continuity.REDELIVERED):
-                    return [], (continuity, record)
+                    return [], Finding(continuity, record)
                 self._unseen.discard(partition)
                 if continuity is Continuity.REDELIVERED:
-                    self._redelivering[partition] = record
-                    found = (continuity, record)
-            before = self._redelivering.get(partition)
-            if before is not None:
-                if self._snapshot and _leaves_out(before, record, position):
-                    # This was the beginning of a snapshot, which leaves out what has ended while we
-                    # were away, too.
-                    return [], (Continuity.RESTARTED, record)
-                self._redelivering[partition] = record
-                if self._committed(record, position):
+                    self._redelivering.add(partition)
+                    found = Finding(continuity, record)
+            if partition in self._redelivering:
+                if _committed(record, position):
                     continue
-                del self._redelivering[partition]
-                if self._snapshot and not _is_last(record, position):
-                    # So it was: our last record did not come again.
-                    return [], (Continuity.RESTARTED, record)
+                self._redelivering.discard(partition)
             kept.append(record)
-        self._provable = False
+        self.heard = True
+        self._suspect = None
         return kept, found
 
-    @staticmethod
-    def _committed(record: RecordHeader, position: Position) -> bool:
-        if record.offset >= 0 and record.partition in position.offsets:
-            # The last one itself is let through: its offset may be shared by a TOMBSTONE not yet
-            # seen.
-            return record.offset < position.offsets[record.partition]
-        return record.token != position.token and position.recently(record.token)
+    def _first(
+        self, record: RecordHeader, position: Position, young_us: int | None
+    ) -> Continuity:
+        if self._suspect is not None and same_record(record, self._suspect):
+            return Continuity.RESTARTED
+        found = classify(record, position, suggests_restart=self._suggests_restart)
+        begins = record.kind is RecordType.CREATE_UPDATE and _is_last(record, position)
+        if self._snapshot and found is Continuity.CONTINUED and begins:
+            return Continuity.DOUBTFUL
+        known_us = position.appended_us.get(record.partition, 0)
+        gapless = self._gapless or (young_us is not None and known_us > young_us and self._resumed)
+        if gapless and found is not Continuity.NEW_LOG and is_gap(record, position):
+            return Continuity.GAP
+        if found is Continuity.DOUBTFUL and self._proven:
+            again = _committed(record, position)
+            return Continuity.REDELIVERED if again else Continuity.CONTINUED
+        return found
+
+    def came_again(
+        self, records: Sequence[RecordHeader], position: Position
+    ) -> RecordHeader | None:
+        """The first of these records that says itself that it was there before: by its offset, or
+        by its token (A21).
+        """
+        offsets, returning = position.offsets, self._returning
+        # Offsets grow in columns.
+        for record in records[:1] if isinstance(records, Columns) else records:
+            partition, offset = record.partition, record.offset
+            if offset > offsets.get(partition, -1):
+                if returning:
+                    returning.discard(partition)
+                continue
+            if offset >= 0 and offset == offsets[partition]:
+                # Sent twice; or a TOMBSTONE that has the place of its DELETE.
+                update = record.kind is RecordType.CREATE_UPDATE
+                again = update and not position.recently(record.token)
+            elif offset >= 0:
+                again = True
+            else:
+                again = _committed(record, position)
+            partition = partition_of(record)
+            if again and partition not in returning:
+                return record
+            if not again and offset < 0:
+                returning.discard(partition)
+        return None

@@ -6,14 +6,12 @@ from enum import StrEnum
 
 import msgspec
 
-from instep.model.records import RecordHeader
-
 __all__ = [
     "Effect",
     "EstimateSweep",
     "Notice",
     "NoticeKind",
-    "ProbeOlderEntity",
+    "ProbeOldest",
     "ReadBaseline",
     "Reopen",
 ]
@@ -25,13 +23,13 @@ class Reopen(msgspec.Struct, frozen=True):
     reason: str
 
 
-class ProbeOlderEntity(msgspec.Struct, frozen=True):
-    """Ask the sink whether it stores an entity from before this record, then call
-    `Alignment.probe_answered`.
+class ProbeOldest(msgspec.Struct, frozen=True):
+    """Open the stream once more at its oldest record, over a second connection, read until a record
+    of the partition has come, and close it; then call `Alignment.probed` (A2).
     """
 
-    record: RecordHeader
-    partition: str
+    partition: str | None
+    """None: a record of any partition."""
 
 
 class EstimateSweep(msgspec.Struct, frozen=True):
@@ -51,6 +49,8 @@ class NoticeKind(StrEnum):
 
     ATTEMPT = "attempt"
     REDELIVERED = "redelivered"
+    CONFIRMING = "confirming"
+    CONTINUED = "continued"
     LOST = "lost"
     SWEEP_HELD = "sweep-held"
     ALIGNED = "aligned"
@@ -65,4 +65,4 @@ class Notice(msgspec.Struct, frozen=True):
     text: str
 
 
-Effect = Reopen | ProbeOlderEntity | EstimateSweep | ReadBaseline | Notice
+Effect = Reopen | ProbeOldest | EstimateSweep | ReadBaseline | Notice

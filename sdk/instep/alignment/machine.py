@@ -21,8 +21,12 @@ its own last token (A7).
 An attempt is opened by `opened`, on a stream that was really opened from its start. Whatever
 calls for one (a provider that restarted us, a lost log, a lag past the tombstone retention, an
 operator) only asks for the stream to be opened again, from the start. So a mistaken suspicion
-costs a reading of the log, and can never sweep what exists. One case needs no second connection: a
+costs a reading of the log, and can never sweep what exists. One case needs no second opening: a
 restarted stream that is proven to begin at its oldest record (`continuity`) is taken over.
+
+That a stream goes on where it was left is proven, or it is in doubt (`continuity`). While it is,
+the phase is `CONFIRMING`, nothing is swept, and the driver makes a probe. Where it may not, the
+doubt itself opens an attempt.
 
 The driver's part: call `start` and open the stream there; call `opened`; for each delivery call
 `receive`, commit the batch that it returns, call `committed`; call `tick` from time to time; before
@@ -32,26 +36,37 @@ The driver's part: call `start` and open the stream there; call `opened`; for ea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from instep.alignment.commit_batches import advanced_position, batch_at, decode_chunk
-from instep.alignment.continuity import Continuity, ContinuityCheck, partition_of
+from instep.alignment.continuity import (
+    Continuity,
+    ContinuityCheck,
+    is_new_log,
+    partition_of,
+    proves_continued,
+    same_record,
+)
 from instep.alignment.effects import (
     Effect,
     EstimateSweep,
     Notice,
     NoticeKind,
-    ProbeOlderEntity,
+    ProbeOldest,
     ReadBaseline,
     Reopen,
 )
+from instep.alignment.gaps import GapDetector, gap_due, is_sparse
 from instep.alignment.lag import Fidelity, LagMonitor
 from instep.alignment.resume import (
     ResumePoint,
     baseline_due,
+    is_compacted,
+    is_gapless,
     new_attempt,
     resume_point,
 )
@@ -60,7 +75,7 @@ from instep.alignment.sweep_trigger import PartitionProgress
 from instep.alignment.transitions import AlignmentEvent, phase_after
 from instep.model.batches import Batch, CommitResult
 from instep.model.position import RECENT_RECORDS, Phase, Position
-from instep.model.records import Record, RecordChunk, RecordHeader
+from instep.model.records import DecodedRecords, Record, RecordChunk, RecordHeader
 from instep.model.streams import Mode, Start, StreamInfo, StreamState, SweepEstimate
 
 __all__ = ["Alignment", "AlignmentStatus"]
@@ -68,6 +83,9 @@ __all__ = ["Alignment", "AlignmentStatus"]
 _US = 1_000_000
 _NO_LOG = 0
 """The lineage of rows that are compared with no record."""
+_NEVER_US = 1 << 62
+_DOUBTS_SILENCE = (Phase.ALIGNED, Phase.ALIGNING, Phase.SWEEP_HELD, Phase.CONFIRMING)
+"""A sweep that was begun rests on what was read before."""
 
 
 class AlignmentStatus(msgspec.Struct, frozen=True):
@@ -111,6 +129,18 @@ class Alignment:
         self._effects: list[Effect] = []
         self._progress = PartitionProgress(stream, self.settings)
         self._continuity = ContinuityCheck()
+        self._gaps = GapDetector()
+        self._doubtful: RecordHeader | None = None
+        """The record that the probe is about; None: the stream is silent."""
+        self._suggests_restart = False
+        """Whether something suggests that the provider was restarted since the last connection that
+        was proven to go on.
+        """
+        self._second_connection_refused = False
+        self._called_by_gap = False
+        self._deviations: dict[str, int] = {}
+        """Deviations that the next batch tells."""
+        self._others_stated = False
         self._resume_point = ResumePoint("")
         self._opened_us = 0
         self._clock_error_us = 0
@@ -121,6 +151,10 @@ class Alignment:
         self._estimate_requested = False
         self._held = ""
         """The text of what a held sweep would remove."""
+        self._held_empty = False
+        """Whether it is held because no stream of the provider has anything (A19)."""
+        self._missing = ""
+        """What a gap that was found last has left out."""
         self._pending_commit = False
         """Whether the phase moved since the last commit, and no batch has carried it yet."""
 
@@ -141,6 +175,11 @@ class Alignment:
             read_delay_s=self.lag.read_delay_s,
             fidelity=Fidelity.LOST if durable.phase is Phase.LOST else self.lag.fidelity,
         )
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether nothing that suggests a restart stands against what is committed."""
+        return not self._suggests_restart
 
     def effects(self) -> list[Effect]:
         """Take the effects that the driver must carry out now, in order."""
@@ -175,10 +214,12 @@ class Alignment:
             self._continuity.opened(
                 self.position,
                 resumed=True,
-                gapless=self._gapless,
-                provable=self._provable,
-                snapshot=self.stream.may_start_with_snapshot,
+                gapless=is_gapless(self.stream) and not is_sparse(self.position.continuity),
+                snapshot=self._may_start_with_snapshot,
+                suggests_restart=self._suggests_restart,
             )
+            if self._second_connection_refused:
+                self._remember_refusal()
             if self.realign_reason:
                 self._effects.append(Reopen(self.realign_reason))
             elif self.position.phase is Phase.SWEEP_HELD:
@@ -186,7 +227,9 @@ class Alignment:
                 self._effects.append(EstimateSweep(self.position.attempt))
             return
         self._begin_attempt(now_us, self._resume_point.reason, new_log=self._resume_point.new_log)
-        self._continuity.opened(self.position, resumed=False, gapless=self._gapless)
+        self._continuity.opened(self.position, resumed=False)
+        if self._second_connection_refused:
+            self._remember_refusal()
         if self._baseline:
             self._effects.append(ReadBaseline())
 
@@ -199,17 +242,18 @@ class Alignment:
         """Whether records are compared with the baseline by their times, until the sweep (A14)."""
         return self._baseline and not self.position.opened_at_newest
 
-    @property
-    def _gapless(self) -> bool:
-        """Whether the log is never compacted between its ends."""
-        return self._baseline and not self.stream.compacts
+    def _young_us(self, now_us: int) -> int | None:
+        """The time since which nothing has left the log between its ends; None: at any time."""
+        if is_gapless(self.stream):
+            return None
+        delay_s = self.stream.compaction_delay_s
+        if self._may_start_with_snapshot or delay_s is None:
+            return _NEVER_US
+        return now_us - int(delay_s * _US) + self._clock_error_us
 
     @property
-    def _provable(self) -> bool:
-        # Until an attempt in a new log is aligned, entities of the log before it are stored, whose
-        # place in this one is not known.
-        one_log = self.position.phase is Phase.ALIGNED or self.position.lineage == 1
-        return one_log and not self._baseline and not self.stream.partial_updates
+    def _may_start_with_snapshot(self) -> bool:
+        return self.stream.may_start_with_snapshot and not self._baseline
 
     def _follow_from(self, opened_us: int) -> None:
         self._opened_us = opened_us
@@ -218,7 +262,14 @@ class Alignment:
 
     def _begin_attempt(self, opened_us: int, reason: str, *, new_log: bool = False) -> None:
         """A new attempt, on the stream that was opened at this time."""
-        self.position = new_attempt(self.stream, self.position, new_log=new_log, now_us=opened_us)
+        self.position = new_attempt(
+            self.stream,
+            self.position,
+            new_log=new_log,
+            by_gap=self._called_by_gap,
+            now_us=opened_us,
+        )
+        self._called_by_gap = self._suggests_restart = self._held_empty = False
         self._pending_commit = True
         self.lag.watermark_us = self.position.watermark_us
         self.realign_reason = ""
@@ -231,7 +282,7 @@ class Alignment:
 
         A phase that no commit has carried yet is forgotten, and is decided again.
         """
-        self._connected = self.caught_up = False
+        self._connected = self.caught_up = self._others_stated = False
         self._estimate_requested = False
         # An effect of this connection must not be carried out on the next one.
         self._effects = [effect for effect in self._effects if isinstance(effect, Notice)]
@@ -257,6 +308,24 @@ class Alignment:
         if self._connected:
             self._effects.append(Reopen(reason))
 
+    def restart_suggested(self) -> None:
+        """Something suggests that the provider was restarted since the last connection: it refused
+        us, answered with 5xx or 404, or closed the connection as one does who goes away (A2).
+        """
+        self._suggests_restart = True
+
+    def second_connection_refused(self) -> None:
+        """The provider allows one connection to the stream only: it has closed the first one for a
+        probe. No probe is made any more (A2).
+        """
+        self._second_connection_refused = True
+
+    def _remember_refusal(self) -> None:
+        self._second_connection_refused = False
+        if not self.position.continuity.second_connection_refused:
+            self._tell("second-connection-refused")
+            self._set_continuity(second_connection_refused=True)
+
     def listened(self, since_us: int, until_us: int) -> None:
         """Silence counts from `since_us`, when we stopped holding the stream back, until
         `until_us`, the last sign of life of the provider.
@@ -268,33 +337,34 @@ class Alignment:
     def receive(self, chunk: RecordChunk, now_us: int) -> Batch | None:
         """What to commit for a delivery; None when an effect must be carried out first.
 
-        After `ProbeOlderEntity` the same delivery is given again; after `Reopen` without a batch it
-        is dropped: the provider states it again. Where the feed asks for a realignment
-        (`RecordChunk.realign`), the batch is committed and the stream is opened again after it.
+        After `ProbeOldest`, the same delivery is given again, also where a batch was returned;
+        after `Reopen` without a batch it is dropped: the provider states it again. Where the feed
+        asks for a realignment (`RecordChunk.realign`), the batch is committed and the stream is
+        opened again after it.
         """
         records = chunk.records
         deviations: dict[str, int] = {}
         if chunk.unreadable and not records:
             # What cannot be read breaks a silence as well: the stream is replaying.
             self._progress.silence_from(now_us)
-        if records and not self._continuity.settled:
-            records, found = self._continuity.sift(chunk.records, self.position)
-            if found is not None and found[0] is Continuity.RESTARTED_AT_OLDEST:
-                self._begin_attempt(self._opened_us, found[0])
-                self._continuity.opened(self.position, resumed=False, gapless=False)
-                records, found = self._continuity.sift(chunk.records, self.position)
-            if found is not None and not self._on_continuity(*found):
-                return None
-            if len(records) < len(chunk.records):
-                # What is delivered again breaks a silence as well: the stream replays up to here.
-                self._progress.silence_from(now_us)
+        if records:
+            sifted = self._sifted(records, now_us)
+            if sifted is None:
+                return self._doubt_batch()
+            records = sifted
+        if records and self.position.phase is Phase.SWEEP_HELD and self._log_was_empty:
+            self._held_empty = False
+            self._move(AlignmentEvent.LOG_FILLED)
         offsets = dict(self.position.offsets)
         records = self._progress.follow(records, offsets, self.position, deviations, now_us)
         if self._continuity.has_gap(records, self.position, offsets):
-            self._on_continuity(Continuity.GAP, records[0])
+            self._on_continuity(Continuity.GAP, records[0], now_us)
             return None
         if self._lost(now_us, self._progress.oldest_us if records else now_us):
             return None
+        if records:
+            self._look_for_gaps(records, len(chunk.unreadable), now_us)
+        in_order = self.position.phase is Phase.ALIGNED and self._progress.goes_back
         position = advanced_position(
             self.position,
             self._progress,
@@ -308,20 +378,114 @@ class Alignment:
         )
         if records:
             self.lag.read(records[-1].appended_at_us, now_us, self.durable.phase)
+        if self._deviations:
+            deviations.update(self._deviations)
+            self._deviations = {}
         content = partial(
             decode_chunk, self.stream, chunk, records, deviations, latest_only=self._latest_only
         )
-        batch = batch_at(self.stream, self.settings, position, content)
+        batch = batch_at(self.stream, self.settings, position, content, in_order=in_order)
         self._consider(position, now_us)
         if chunk.realign:
             self.realign(chunk.realign)
-        else:
+        elif not self._realign_for_gap(position, now_us):
             self._realign_if_recovered(now_us)
         return batch
 
-    def probe_answered(self, partition: str, *, has_older_entity: bool) -> None:
-        """Answer `ProbeOlderEntity`; then give the chunk to `receive` again."""
-        self._continuity.probe_answered(partition, has_older_entity=has_older_entity)
+    def _sifted(
+        self, records: Sequence[RecordHeader], now_us: int
+    ) -> Sequence[RecordHeader] | None:
+        """The records to go on with; None: they cannot be used now (A2, A21)."""
+        position = self.position
+        if self._continuity.settled:
+            if position.phase is not Phase.ALIGNED:
+                return records
+            again = self._continuity.came_again(records, position)
+            if again is None:
+                return records
+            found_log = Continuity.NEW_LOG if is_new_log(again, position) else Continuity.DOUBTFUL
+            self._on_continuity(found_log, again, now_us)
+            return None
+        sparse = is_sparse(position.continuity)
+        young_us = _NEVER_US if sparse else self._young_us(now_us)
+        kept, found = self._continuity.sift(records, position, young_us=young_us)
+        if found is None:
+            self._suggests_restart = False
+            self._proven()
+        elif found.continuity is not Continuity.REDELIVERED:
+            self._on_continuity(found.continuity, found.record, now_us)
+            return None
+        else:
+            self._notice(NoticeKind.REDELIVERED, "the provider delivers recent records again")
+        if len(kept) < len(records):
+            # What is delivered again breaks a silence as well: the stream replays up to here.
+            self._progress.silence_from(now_us)
+        return kept
+
+    def _proven(self) -> None:
+        """The stream goes on where it was left."""
+        if self.position.phase is Phase.CONFIRMING:
+            in_attempt = self.position.unaligned_attempts > 0
+            self._move(AlignmentEvent.PROVEN_IN_ATTEMPT if in_attempt else AlignmentEvent.PROVEN)
+
+    def _look_for_gaps(
+        self, records: Sequence[RecordHeader], unreadable: int, now_us: int
+    ) -> None:
+        """Count a gap between the records that were read: it is durable with them (A18)."""
+        missing = self._gaps.missing(
+            records, unreadable, self.position, young_us=self._young_us(now_us)
+        )
+        if missing:
+            self._missing = missing
+            self._set_continuity(gaps=self.position.continuity.gaps + 1)
+
+    def _realign_for_gap(self, position: Position, now_us: int) -> bool:
+        if not gap_due(position, self.settings.rebaseline_min_s, now_us):
+            return False
+        self.realign(self._missing or "records are missing")
+        return True
+
+    def probed(self, oldest: RecordHeader | None) -> None:
+        """Answer `ProbeOldest`: the record that came first, or None where none came. The delivery
+        that was in doubt is then given to `receive` again.
+        """
+        doubtful, position = self._doubtful, self.position
+        if proves_continued(oldest, doubtful, position):
+            assert oldest is not None
+            self._continuity.prove(oldest, doubtful)
+            self._suggests_restart = False
+            self._proven()
+            return
+        new_log = oldest is not None and is_new_log(oldest, position)
+        if oldest is None:
+            shown = "the log is empty" if doubtful is None else "its log holds nothing before it"
+        elif doubtful is not None and same_record(oldest, doubtful):
+            shown = "it began at the oldest record of its log"
+            if self._can_take_over:
+                self._begin_attempt(self._opened_us, f"restarted: {shown}", new_log=new_log)
+                self._continuity.opened(self.position, resumed=False)
+                return
+        else:
+            shown = "its log does not reach back to what was read"
+        self._new_log = self._new_log or new_log
+        self.realign(f"restarted: {shown}")
+
+    def probe_failed(self, *, refused: bool) -> None:
+        """Answer `ProbeOldest` where no second connection could be had. The doubt itself opens an
+        attempt; `refused`: and no probe is made any more.
+        """
+        if refused:
+            self._second_connection_refused = True
+            self._remember_refusal()
+        self.realign("a second connection would have to show whether the stream was continued")
+
+    @property
+    def _can_take_over(self) -> bool:
+        """Whether the stream is read as the attempt from where it was opened: it is one partition,
+        and nothing was read.
+        """
+        continuity = self._continuity
+        return not self._baseline and continuity.one_partition and continuity.unproven
 
     def baseline_page(self, rows: list[Record]) -> Batch:
         """What to commit for a page of current state.
@@ -343,7 +507,10 @@ class Alignment:
         """Decide about the sweep that is due: begin it, or hold it (A6)."""
         self._estimate_requested = False
         share, least = self.settings.sweep_guard_share, self.settings.sweep_guard_records
-        if estimate.unmarked > least and estimate.unmarked > estimate.total * share:
+        empty = self._log_was_empty and estimate.unmarked > 0
+        self._held_empty = empty and not self._others_stated
+        guarded = estimate.unmarked > least and estimate.unmarked > estimate.total * share
+        if guarded or self._held_empty:
             self._held = f"{estimate.unmarked:,} of {estimate.total:,} entities"
             self._move(AlignmentEvent.SWEEP_HELD)
         else:
@@ -351,6 +518,7 @@ class Alignment:
 
     def release_sweep(self) -> None:
         """Let a held sweep go on."""
+        self._held_empty = False
         self._move(AlignmentEvent.SWEEP_BEGUN)
 
     def committed(self, batch: Batch, result: CommitResult) -> None:
@@ -376,11 +544,32 @@ class Alignment:
             if result.sweep_done:
                 self._move(AlignmentEvent.SWEPT)
                 self._set(unaligned_attempts=0)
+                if self.position.continuity.called_by_gap:
+                    self._learn_from_gap(found=removed > 0)
 
-    def tick(self, now_us: int, state: StreamState = StreamState.UNKNOWN) -> Batch | None:
-        """Time has passed: a sweep step, a phase or a heartbeat may be due for a commit."""
+    def _learn_from_gap(self, *, found: bool) -> None:
+        """An attempt that a gap has called for is over: offsets may turn out to be sparse (A18)."""
+        state = self.position.continuity
+        fruitless = 0 if found else state.fruitless_gaps + 1
+        self._set_continuity(called_by_gap=False, fruitless_gaps=fruitless)
+        if is_sparse(self.position.continuity) and not is_sparse(state):
+            self._tell("offsets-sparse")
+
+    def tick(
+        self,
+        now_us: int,
+        state: StreamState = StreamState.UNKNOWN,
+        *,
+        others_stated: bool = False,
+    ) -> Batch | None:
+        """Time has passed: a sweep step, a phase or a heartbeat may be due for a commit.
+
+        `others_stated`: whether another stream of the provider has stated something since the last
+        connection (A19).
+        """
         if not self._connected or self.position.phase is Phase.BASELINING:
             return None
+        self._others_stated = others_stated
         self._progress.attested = state is StreamState.ACTIVE
         if state in (StreamState.PAUSED, StreamState.ALIGNING):
             # A silence that the provider announces proves nothing about the head of the log: it
@@ -388,6 +577,9 @@ class Alignment:
             self._progress.silence_from(now_us)
         elif self._lost(now_us, now_us):
             return None
+        elif self._doubts_silence(now_us):
+            self._on_continuity(Continuity.DOUBTFUL, None, now_us)
+            return self._doubt_batch()
         elif self.position.phase is not Phase.ALIGNING and self._progress.quiet(now_us):
             until_us = self._progress.heard_until(now_us) - int(self.settings.quiet_s * _US)
             self.lag.silent(until_us, self.position.phase)
@@ -395,24 +587,61 @@ class Alignment:
         if baseline_due(self.position, self.settings.rebaseline_min_s, now_us):
             self.realign("a tombstone named an entity that only the baseline knew")
             return None
+        if self._realign_for_gap(self.position, now_us):
+            return None
+        held = self._held_empty and self.position.phase is Phase.SWEEP_HELD
+        if held and others_stated and not self._estimate_requested:
+            self._estimate_requested = True
+            self._effects.append(EstimateSweep(self.position.attempt))
         self._consider(self.position, now_us)
-        if self.position.phase not in (Phase.ALIGNING, Phase.LOST):
+        if self.position.phase not in (Phase.ALIGNING, Phase.CONFIRMING, Phase.LOST):
             # What an attempt has read counts as known once the attempt has seen enough.
             self.lag.raise_watermark(min(self.position.appended_at_us, now_us))
         if self.has_pending_commit or self.lag.heartbeat_due(self.position):
-            return batch_at(self.stream, self.settings, self._advance())
+            return self._batch(self._advance())
         return None
 
-    def _on_continuity(self, continuity: Continuity, record: RecordHeader) -> bool:
-        """React to the finding at a first record (A2). False: the delivery cannot be used now."""
-        if continuity is Continuity.REDELIVERED:
-            self._notice(NoticeKind.REDELIVERED, "the provider delivers recent records again")
-            return True
-        if continuity is Continuity.UNDECIDED:
-            self._effects.append(ProbeOlderEntity(record, partition_of(record)))
-        else:
+    def _on_continuity(
+        self, continuity: Continuity, record: RecordHeader | None, now_us: int
+    ) -> None:
+        """React to what was found at a record, or in silence (A2): the delivery cannot be used."""
+        if continuity is not Continuity.DOUBTFUL:
             self._new_log = continuity is Continuity.NEW_LOG
+            self._called_by_gap = continuity is Continuity.GAP
             self.realign(f"the first record after the reconnect shows it: {continuity}")
+            return
+        state = self.position.continuity
+        in_attempt = self.position.unaligned_attempts > 0
+        # A probe costs less than to begin an attempt anew.
+        soon_us = 0 if in_attempt else int(self.settings.probe_min_s * _US)
+        if self._may_start_with_snapshot or state.second_connection_refused:
+            self.realign(f"{continuity}, and no second connection can tell")
+        elif 0 <= now_us - state.probed_at_us < soon_us:
+            self.realign(f"{continuity}, again")
+        else:
+            self._doubtful = record
+            self._set_continuity(probed_at_us=now_us)
+            self._move(AlignmentEvent.DOUBTED)
+            self._effects.append(ProbeOldest(None if record is None else partition_of(record)))
+
+    def _doubt_batch(self) -> Batch | None:
+        """What makes a doubt durable; None where there is none."""
+        if self.position.phase is not Phase.CONFIRMING or not self._pending_commit:
+            return None
+        return self._batch(self._advance())
+
+    def _doubts_silence(self, now_us: int) -> bool:
+        """Whether it is in doubt that a stream which stays silent was continued (A2)."""
+        if not self._continuity.unproven or self.position.phase not in _DOUBTS_SILENCE:
+            return False
+        if not self._progress.quiet(now_us):
+            return False
+        if is_compacted(self.stream):
+            return True
+        if self._may_start_with_snapshot and self._suggests_restart:
+            # It would have begun with a snapshot, unless there is nothing any more.
+            return True
+        self._proven()
         return False
 
     def _lost(self, now_us: int, oldest_us: int) -> bool:
@@ -437,6 +666,26 @@ class Alignment:
         if self.durable.phase is Phase.LOST and self.lag.recovered(now_us):
             self.realign("it was lost, and is read in time again")
 
+    def _batch(self, position: Position) -> Batch:
+        """A batch without records."""
+        content = None
+        if self._deviations:
+            told, self._deviations = self._deviations, {}
+            content = partial(DecodedRecords, [], [], told)
+        return batch_at(self.stream, self.settings, position, content)
+
+    def _tell(self, deviation: str) -> None:
+        self._deviations[deviation] = 1
+        self._pending_commit = True
+
+    def _set_continuity(self, **changes: Any) -> None:
+        self._set(continuity=msgspec.structs.replace(self.position.continuity, **changes))
+
+    @property
+    def _log_was_empty(self) -> bool:
+        """Whether the attempt has found nothing in the log."""
+        return not self._baseline and not self.position.attempt_records
+
     def _advance(self) -> Position:
         return advanced_position(self.position, self._progress, watermark_us=self.lag.watermark_us)
 
@@ -453,7 +702,12 @@ class Alignment:
 
     def _emit_phase(self, position: Position) -> None:
         """Emit a phase once it is durable, so that a reader of the store finds it."""
-        if position.phase is Phase.ALIGNED:
+        if position.phase is Phase.CONFIRMING:
+            self._notice(NoticeKind.CONFIRMING, f"{Continuity.DOUBTFUL}: a probe will show it")
+        elif self.durable.phase is Phase.CONFIRMING:
+            if position.phase in (Phase.ALIGNED, Phase.ALIGNING) and not self.realign_reason:
+                self._notice(NoticeKind.CONTINUED, "the stream goes on where it was left")
+        elif position.phase is Phase.ALIGNED:
             removed = position.sweep_removed
             entities = "entity" if removed == 1 else "entities"
             swept = f"; its sweep removed {removed:,} {entities}" if removed else ""
@@ -465,6 +719,13 @@ class Alignment:
                     f"of {classes} only what the log still held is known: no resource shows more",
                 )
         elif position.phase is Phase.SWEEP_HELD:
+            if self._held_empty:
+                self._notice(
+                    NoticeKind.SWEEP_HELD,
+                    "the log is empty, and so is what the provider states beside it: nothing is"
+                    " removed",
+                )
+                return
             self._notice(
                 NoticeKind.SWEEP_HELD,
                 f"the sweep of attempt {position.attempt} would remove {self._held};"

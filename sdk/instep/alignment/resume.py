@@ -5,13 +5,21 @@ from __future__ import annotations
 import msgspec
 
 from instep.alignment.transitions import AlignmentEvent, phase_after
-from instep.model.position import UNREACHABLE_OFFSET, Phase, Position, SweepBarrier
+from instep.model.position import (
+    UNREACHABLE_OFFSET,
+    ContinuityState,
+    Phase,
+    Position,
+    SweepBarrier,
+)
 from instep.model.streams import Mode, Start, StreamInfo
 
 __all__ = [
     "ResumePoint",
     "baseline_due",
     "from_the_start",
+    "is_compacted",
+    "is_gapless",
     "new_attempt",
     "resume_point",
     "retention_s",
@@ -40,6 +48,22 @@ def retention_s(stream: StreamInfo) -> float | None:
     return min((one_s for one_s in kept_s if one_s is not None), default=None)
 
 
+def is_compacted(stream: StreamInfo) -> bool:
+    """Whether the log is compacted as a whole: each record stays until a newer one of its entity
+    is older than the compaction delay (TR-548 3.8.1.1).
+    """
+    stated = stream.compaction_delay_s is not None or stream.tombstone_retention_s is not None
+    in_log = stream.mode is Mode.LOG and stated and not stream.may_start_with_snapshot
+    return stream.compacts or in_log
+
+
+def is_gapless(stream: StreamInfo) -> bool:
+    """Whether the log is never compacted between its ends: TRUNCATED, FULL_HISTORY."""
+    if stream.mode is Mode.LOG:
+        return not is_compacted(stream) and not stream.may_start_with_snapshot
+    return not stream.compacts
+
+
 def resume_point(
     stream: StreamInfo,
     position: Position,
@@ -51,6 +75,9 @@ def resume_point(
 ) -> ResumePoint:
     """Decide where to open: after our token, as after a short loss (ST-0.7) and in an interrupted
     attempt (A7), or from the start, for one of eight reasons.
+
+    A token that is older than a compacted log keeps ends makes the provider restart the stream
+    (TR-548 5.8), however short the absence was. Of another log it proves nothing.
 
     `realign_reason` is a reason that is known already (a restart, a refused token, a request of the
     operator). `watermark_us` is the provider's time up to which nothing can be missing.
@@ -74,12 +101,20 @@ def resume_point(
         # A long loss (ST-0.8): deletes of the meantime may have left the log, and no first record
         # could show that they are absent.
         reason = reason or f"away for {away_s:,.0f} s, longer than the log keeps ({keeps_s:,.0f} s)"
-    elif stream.mode is Mode.BASELINE and keeps_s is None and not position.offsets:
-        # A log that is truncated by volume, say: any record of the meantime may have left it.
-        reason = reason or "neither a retention nor offsets show what has left the log meanwhile"
+    elif _token_expired(stream, position, now_us):
+        reason = reason or "its last record is older than the log keeps ends"
     if not reason and position.token is not None:
         return ResumePoint(position.token)
     return ResumePoint(from_the_start(stream), reason, new_log)
+
+
+def _token_expired(stream: StreamInfo, position: Position, now_us: int) -> bool:
+    keeps_s = stream.tombstone_retention_s
+    if keeps_s is None or not (is_compacted(stream) or stream.mode is Mode.LOG):
+        return False
+    # An attempt reads old records, and begins anew where the provider wants it.
+    age_s = (now_us - position.appended_at_us) / _US
+    return not position.unaligned_attempts and age_s > keeps_s
 
 
 def from_the_start(stream: StreamInfo) -> Start:
@@ -97,8 +132,11 @@ def baseline_due(position: Position, least_s: float, now_us: int) -> bool:
     return position.baseline_pending and position.phase is Phase.ALIGNED and since_s >= least_s
 
 
-def new_attempt(stream: StreamInfo, position: Position, *, new_log: bool, now_us: int) -> Position:
-    """The position at the opening of an attempt (TR-548 ST-2.1 step 1, ST-2.2 step 4).
+def new_attempt(
+    stream: StreamInfo, position: Position, *, new_log: bool, by_gap: bool = False, now_us: int
+) -> Position:
+    """The position at the opening of an attempt (TR-548 ST-2.1 step 1, ST-2.2 step 4). `by_gap`: a
+    gap in the offsets has called for it.
 
     Raises `IllegalTransition` in a phase that allows none.
     """
@@ -106,7 +144,8 @@ def new_attempt(stream: StreamInfo, position: Position, *, new_log: bool, now_us
     barrier = SweepBarrier(
         position.token, position.appended_at_us, position.offsets, position.appended_us
     )
-    if position.phase in (Phase.ALIGNING, Phase.BASELINING):
+    confirming = position.phase is Phase.CONFIRMING and position.unaligned_attempts > 0
+    if confirming or position.phase in (Phase.ALIGNING, Phase.BASELINING):
         # Started anew, an attempt keeps the furthest goal: what was committed before the first
         # try (A7).
         barrier = _furthest(position.barrier, barrier)
@@ -123,6 +162,12 @@ def new_attempt(stream: StreamInfo, position: Position, *, new_log: bool, now_us
         # stay, and not even they where each session has partitions of its own.
         partitions = barrier.offsets if stream.resumable else ()
         barrier = SweepBarrier(None, 0, dict.fromkeys(partitions, UNREACHABLE_OFFSET))
+    continuity = position.continuity
+    if position.origin not in ("", stream.origin):
+        continuity = ContinuityState()
+    continuity = msgspec.structs.replace(
+        continuity, gaps=0, called_by_gap=by_gap or continuity.gaps > 0
+    )
     return msgspec.structs.replace(
         position,
         phase=phase_after(
@@ -150,6 +195,7 @@ def new_attempt(stream: StreamInfo, position: Position, *, new_log: bool, now_us
         sweep_cursor=0,
         sweep_removed=0,
         baseline_pending=False,
+        continuity=continuity,
     )
 
 

@@ -43,4 +43,14 @@ class AlignmentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     lost_retry_max_s: Seconds = 3_600.0
     """… up to this."""
     rebaseline_min_s: Seconds = 60.0
-    """Shortest time between baselines that are read because of unknown tombstones."""
+    """Shortest time between baselines that are read because of unknown tombstones, or of gaps
+    between offsets that are known to be sparse (A18).
+    """
+    probe_min_s: Seconds = 60.0
+    """Shortest time between two probes of a stream (A2): a doubt that comes sooner begins an
+    attempt.
+    """
+    empty_confirm_s: Seconds = 30.0
+    """A log that holds nothing states "none" where it stays empty for so long, and others of the
+    provider have content (A19).
+    """

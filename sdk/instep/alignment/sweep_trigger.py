@@ -25,7 +25,7 @@ from instep.alignment.settings import AlignmentSettings
 from instep.model.columns import Columns
 from instep.model.position import UNREACHABLE_OFFSET, Phase, Position
 from instep.model.records import RecordHeader, RecordType
-from instep.model.streams import StreamInfo
+from instep.model.streams import Mode, StreamInfo
 
 __all__ = ["PartitionProgress", "SnapshotEndDetector"]
 
@@ -99,13 +99,16 @@ class PartitionProgress:
         self._opened_us = 0
         self._clock_error_us = 0
         self._may_start_with_snapshot = stream.may_start_with_snapshot
+        self._is_log = stream.mode is Mode.LOG
         self._snapshot: SnapshotEndDetector | None = None
         """The snapshot that the log may begin with in this attempt."""
         self._listened_us = (0, _FOR_EVER_US)
         self._shown = False
         """Whether the baseline has shown every entity before the first record is read."""
-        self.heard = False
-        """Whether a record came since the opening."""
+        self.goes_back = False
+        """Whether a record of the last delivery is older than what came before it: without
+        offsets, the store would take it for outdated (A21).
+        """
         self._plausible = PlausibilityCheck()
         self.attested = True
         """Whether a silence is known to be that of an ACTIVE stream; records attest it, too."""
@@ -129,7 +132,6 @@ class PartitionProgress:
         watched = self._may_start_with_snapshot and aligning
         late_us = int(self._settings.quiet_s * _US)
         self._snapshot = SnapshotEndDetector(self._opened_us, late_us) if watched else None
-        self.heard = False
         self.silence_from(now_us)
 
     def listened(self, since_us: int, until_us: int) -> None:
@@ -165,9 +167,10 @@ class PartitionProgress:
         go back behind the baseline (A14). Any other record that goes backwards is a deviation: it
         is counted and kept, and the store decides by rule A3 (A9).
         """
+        self.goes_back = False
         if not records:
             return records
-        self.heard = self.attested = True
+        self.attested = True
         self._last_heard_us = now_us
         stated = records
         first, last = records[0], records[-1]
@@ -212,6 +215,7 @@ class PartitionProgress:
         appended_us = self.appended_us
         repeated: list[int] = []
         offsets_back = times_back = 0
+        newest_us, goes_back = position.appended_at_us, False
         oldest_us = now_us
         heard = set()
         first_at: dict[str, int] = {}
@@ -240,10 +244,15 @@ class PartitionProgress:
                     offsets_back += 1
             elif record.appended_at_us < oldest_us and record.token != position.token:
                 oldest_us = record.appended_at_us
+            if at_us < newest_us:
+                goes_back = goes_back or offset < 0
+            else:
+                newest_us = at_us
             if at_us < appended_us.get(partition, 0):
                 times_back += 1
             appended_us[partition] = at_us
         self.oldest_us = oldest_us
+        self.goes_back = goes_back and not offsets_back
         self._followed(heard, now_us)
         _count(deviations, "offset-backwards", offsets_back)
         _count(deviations, "append-time-backwards", times_back)
@@ -302,6 +311,11 @@ class PartitionProgress:
         """TR-548 ST-2.2 step 7, for each partition; a quiet network comes to its sweep too (A5)."""
         if self._shown:
             return True
+        if self._is_log and position.records and not position.attempt_records:
+            # The log holds nothing where it held something once.
+            settings = self._settings
+            confirm_s = settings.empty_confirm_s if self.attested else settings.unreached_quiet_s
+            return self.silent_s(now_us) >= max(confirm_s, settings.quiet_s)
         partitions = self._heard_us.keys() | self.appended_us.keys()
         if not partitions:
             # Where no record ever came there is nothing to reach, whatever the attempt.

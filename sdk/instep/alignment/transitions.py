@@ -28,6 +28,14 @@ class AlignmentEvent(StrEnum):
     """Enough was seen, and the guard holds the sweep (A6)."""
     SWEPT = "swept"
     """Nothing unmarked is left (ST-2.2 step 8)."""
+    DOUBTED = "doubted"
+    """Nothing proves that the stream goes on where it was left (A2)."""
+    PROVEN = "proven"
+    """It goes on where it was left, and the store was aligned then."""
+    PROVEN_IN_ATTEMPT = "proven in an attempt"
+    """It goes on where it was left, and so does the attempt that was open then."""
+    LOG_FILLED = "log filled"
+    """A record came after all, of a log that looked empty when the sweep was held (A19)."""
     LOST = "lost"
     """Records were read after the tombstones beside them had left the log, and realigning in a row
     did not help (A8)."""
@@ -44,21 +52,36 @@ TRANSITIONS: dict[Phase, dict[AlignmentEvent, Phase]] = {
         **_OPENINGS,
         AlignmentEvent.SWEEP_BEGUN: Phase.SWEEPING,
         AlignmentEvent.SWEEP_HELD: Phase.SWEEP_HELD,
+        AlignmentEvent.DOUBTED: Phase.CONFIRMING,
         AlignmentEvent.LOST: Phase.LOST,
     },
     Phase.BASELINING: {**_OPENINGS, AlignmentEvent.BASELINE_READ: Phase.ALIGNING},
     Phase.SWEEPING: {
         **_OPENINGS,
         AlignmentEvent.SWEPT: Phase.ALIGNED,
+        AlignmentEvent.DOUBTED: Phase.CONFIRMING,
         AlignmentEvent.LOST: Phase.LOST,
     },
     Phase.SWEEP_HELD: {
         **_OPENINGS,
         AlignmentEvent.SWEEP_BEGUN: Phase.SWEEPING,
         AlignmentEvent.SWEEP_HELD: Phase.SWEEP_HELD,
+        AlignmentEvent.LOG_FILLED: Phase.ALIGNING,
+        AlignmentEvent.DOUBTED: Phase.CONFIRMING,
         AlignmentEvent.LOST: Phase.LOST,
     },
-    Phase.ALIGNED: {**_OPENINGS, AlignmentEvent.LOST: Phase.LOST},
+    Phase.ALIGNED: {
+        **_OPENINGS,
+        AlignmentEvent.DOUBTED: Phase.CONFIRMING,
+        AlignmentEvent.LOST: Phase.LOST,
+    },
+    Phase.CONFIRMING: {
+        **_OPENINGS,
+        AlignmentEvent.DOUBTED: Phase.CONFIRMING,
+        AlignmentEvent.PROVEN: Phase.ALIGNED,
+        AlignmentEvent.PROVEN_IN_ATTEMPT: Phase.ALIGNING,
+        AlignmentEvent.LOST: Phase.LOST,
+    },
     Phase.LOST: _OPENINGS,
 }
 

@@ -11,6 +11,7 @@ import msgspec
 __all__ = [
     "RECENT_RECORDS",
     "UNREACHABLE_OFFSET",
+    "ContinuityState",
     "Phase",
     "Position",
     "SweepBarrier",
@@ -42,6 +43,10 @@ class Phase(StrEnum):
     """The sweep would remove more than the guard allows and waits for a decision (A6)."""
     ALIGNED = "aligned"
     """The store is eventually consistent with the provider."""
+    CONFIRMING = "confirming"
+    """Nothing proves that the stream goes on where it was left: that is being found out (A2).
+    Nothing is swept meanwhile.
+    """
     LOST = "lost"
     """The stream is read too late for its log, and realigning did not help: ends may be missing
     (A8).
@@ -57,6 +62,26 @@ class SweepBarrier(msgspec.Struct, frozen=True):
     appended_at_us: int = 0
     offsets: dict[str, int] = {}
     appended_us: dict[str, int] = {}
+
+
+class ContinuityState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is remembered of a stream to tell whether it was continued (A2), and of the gaps in its
+    offsets (A18).
+    """
+
+    probed_at_us: int = 0
+    """When the last probe was begun, by the provider's clock."""
+    second_connection_refused: bool = False
+    """Whether the provider refuses a second connection to the stream, or closes the first one for
+    it: then no probe is made.
+    """
+    gaps: int = 0
+    """Gaps found since the last attempt that a gap called for was begun; with one, another is due.
+    """
+    called_by_gap: bool = False
+    """Whether a gap has called for the current attempt."""
+    fruitless_gaps: int = 0
+    """Attempts in a row that a gap called for, and that found nothing gone."""
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +141,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the attempt began at the newest record, so that its baseline has shown all before it.
     A process that goes on with the attempt must know it (A14).
     """
+    continuity: ContinuityState = ContinuityState()
 
     def recently(self, *tokens: str) -> bool:
         """Whether records with these tokens are among the last committed, each right after the one

@@ -102,7 +102,8 @@ class Source(ABC):
 
     All methods run in the consumer's event loop and must not block it. Each may be cancelled at any
     await; nothing stays open then. Errors are `SourceError`s whose `retriable` is right: the
-    consumer retries those and ends with the others.
+    consumer retries those and ends with the others. `suggests_restart` is set where an error shows
+    that the provider may have been restarted: the offset right behind ours proves nothing then.
     """
 
     @abstractmethod
@@ -133,6 +134,15 @@ class Source(ABC):
         `TokenRefusedError` (for `Start.LATEST`, too, where the provider does not know it),
         `StreamGoneError` (discover again), `UnreachableError`.
         """
+
+    def probe(self, stream: StreamInfo) -> AbstractAsyncContextManager[Feed]:
+        """Open a stream at its oldest record for a moment, beside the connection that is open
+        (A2).
+
+        Raises as `feed` does: `data["status"]` states that the provider has refused. The default is
+        `feed`. A source that draws conclusions from an opening that fails draws none from this one.
+        """
+        return self.feed(stream, Start.OLDEST)
 
     def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
         """Read the current state of a stream in `Mode.BASELINE`, in pages of records without token,

@@ -236,6 +236,15 @@ class Consumer(SinkService):
             self._steady,
             report=self._emit,
             rediscover=lambda gone: self._discovery.again(gone, self._workers),
+            others_stated=self._others_stated,
+        )
+
+    def _others_stated(self, stream: StreamInfo, since_s: float) -> bool:
+        """Whether another stream of the same instance has stated something since then (A19)."""
+        return any(
+            one.stated_s > since_s
+            for one in self._workers.values()
+            if one.stream.id != stream.id and one.stream.endpoint == stream.endpoint
         )
 
     def _is_aligned(self) -> bool:

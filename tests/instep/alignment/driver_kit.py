@@ -11,12 +11,12 @@ from instep.alignment.effects import (
     EstimateSweep,
     Notice,
     NoticeKind,
-    ProbeOlderEntity,
+    ProbeOldest,
     Reopen,
 )
 from instep.alignment.machine import Alignment
 from instep.model.batches import Batch, CommitResult
-from instep.model.records import RecordChunk
+from instep.model.records import RecordChunk, RecordHeader
 from instep.model.streams import Start, StreamState
 from tests.instep.alignment.model_log_kit import (
     US,
@@ -48,6 +48,9 @@ class Driver:
         self.starts: list[str | Start] = []
         self.notices: list[Notice] = []
         self.swept: list[str] = []
+        self.probes = 0
+        self.one_connection = False
+        """Whether the provider refuses a second connection."""
         self._stalled_us = 0
 
     # -- connections -----------------------------------------------------------------------------
@@ -140,10 +143,12 @@ class Driver:
         match effect:
             case Notice():
                 self.notices.append(effect)
-            case ProbeOlderEntity():
-                lineage = self.core.position.lineage
-                held = self.store.has_older_entity(effect.record, lineage)
-                self.core.probe_answered(effect.partition, has_older_entity=held)
+            case ProbeOldest():
+                self.probes += 1
+                if self.one_connection:
+                    self.core.probe_failed(refused=True)
+                else:
+                    self.core.probed(self._oldest(effect.partition))
                 return True
             case EstimateSweep():
                 self.core.sweep_estimated(self.store.estimate_sweep(effect.attempt))
@@ -152,6 +157,12 @@ class Driver:
             case _:
                 raise AssertionError(effect)
         return False
+
+    def _oldest(self, partition: str | None) -> RecordHeader | None:
+        """What a second connection shows first."""
+        self.log.compact()
+        records = self.log.connect(Start.OLDEST).pull(1_000)
+        return next((one for one in records if partition in (None, one.partition)), None)
 
     def count_notices(self, kind: NoticeKind) -> int:
         return sum(notice.kind is kind for notice in self.notices)

@@ -220,6 +220,13 @@ def aligned_by_baseline(offsets: dict[str, int], **changes: object) -> Alignment
     return core
 
 
+def goes_on(core: Alignment, offset: int) -> None:
+    """The stream goes on right behind our offset, which proves that it was continued (A2)."""
+    batch = core.receive(RecordChunk([record(offset, at_s=0)]), T0_US)
+    assert batch is not None
+    core.committed(batch, CommitResult())
+
+
 def test_a_tombstone_of_what_only_the_baseline_knew_is_not_forgotten_in_a_crash() -> None:
     core = aligned_by_baseline({"0": 0})
     batch = core.receive(RecordChunk([record(1, ends=True)]), T0_US)
@@ -257,6 +264,7 @@ def test_a_partition_that_may_have_lost_records_calls_for_a_baseline() -> None:
 def test_a15_a_compacted_log_that_forgets_may_have_gaps() -> None:
     """It is read in baseline mode, and what its compaction removed was not missed."""
     core = aligned_by_baseline({"0": 3}, compacts=True, tombstone_retention_s=60.0)
+    goes_on(core, 4)
     assert core.receive(RecordChunk([record(7)]), T0_US) is not None
     assert not core.realign_reason
 
@@ -264,6 +272,7 @@ def test_a15_a_compacted_log_that_forgets_may_have_gaps() -> None:
 def test_a8_a15_records_that_a_log_may_have_forgotten_unread_call_for_a_baseline() -> None:
     """A compacted log shows no gap: what it forgets before it is read, only the delay shows."""
     core = aligned_by_baseline({"0": 3}, compacts=True, record_retention_s=60.0)
+    goes_on(core, 4)
     core.tick(T0_US + 60 * US)
     assert core.receive(RecordChunk([record(7, at_s=9)]), T0_US + 69 * US) is not None
     assert not core.realign_reason
@@ -274,6 +283,7 @@ def test_a8_a15_records_that_a_log_may_have_forgotten_unread_call_for_a_baseline
 def test_a8_a15_what_was_stated_before_a_baseline_was_not_missed() -> None:
     """Where the stream is opened at its oldest record, these are as old as the log."""
     core = aligned_by_baseline({"0": 3}, compacts=True, record_retention_s=60.0)
+    goes_on(core, 4)
     assert core.receive(RecordChunk([record(7, at_s=-60)]), T0_US + 50 * US) is not None
     assert not core.realign_reason
 
@@ -281,6 +291,7 @@ def test_a8_a15_what_was_stated_before_a_baseline_was_not_missed() -> None:
 def test_a14_what_goes_back_behind_the_baseline_is_dropped() -> None:
     """Its entity may have ended since, and the store forgets ends."""
     core = aligned_by_baseline({"0": 3}, compacts=True)
+    goes_on(core, 4)
     batch = core.receive(RecordChunk([record(7)]), T0_US + 8 * US)
     assert batch is not None
     core.committed(batch, CommitResult())

@@ -84,14 +84,21 @@ def test_away_longer_than_the_log_keeps() -> None:
     assert truncated(61)
 
 
-def test_3_8_1_2_where_neither_time_nor_offset_shows_a_hole_nothing_is_resumed() -> None:
-    """A log truncated by volume states bytes (3.7.1): what it dropped meanwhile is not known."""
-    bare = position(offsets={})
-    by_bytes: dict[str, Any] = {"mode": Mode.BASELINE, "record_retention_s": None}
-    assert "neither" in open_at(bare, away_s=1, **by_bytes)
-    assert open_at(position(), away_s=1, **by_bytes) == ""
-    assert open_at(bare, away_s=1, **by_bytes | {"record_retention_s": 60.0}) == ""
-    assert open_at(bare, away_s=1) == ""
+def test_a2_a_token_older_than_a_compacted_log_keeps_ends_is_not_resumed() -> None:
+    """The provider restarts the stream there (TR-548 5.8), however short the absence was."""
+    old = position(appended_at_us=T0_US - int((KEEPS_S + 1) * US))
+    assert "older than the log keeps ends" in open_at(old, away_s=1)
+    assert "older than" in open_at(old, away_s=1, may_start_with_snapshot=True)
+    assert open_at(old, away_s=1, tombstone_retention_s=float("inf")) == ""
+    interrupted = msgspec.structs.replace(old, unaligned_attempts=1)
+    assert open_at(interrupted, away_s=1) == ""
+
+
+def test_a2_in_a_truncated_log_an_old_token_costs_nothing() -> None:
+    old = position(appended_at_us=T0_US - 10**6 * US)
+    for bare in (old, msgspec.structs.replace(old, offsets={})):
+        assert open_at(bare, away_s=1, mode=Mode.BASELINE, record_retention_s=60.0) == ""
+        assert open_at(bare, away_s=1, mode=Mode.BASELINE, record_retention_s=None) == ""
 
 
 def test_a15_a_compacted_log_that_forgets_keeps_neither_records_nor_ends_for_long() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 import msgspec
@@ -85,6 +85,10 @@ class SharedSource(Source):
             if connection.leave(member):
                 self._connections.remove(connection)
                 await connection.close()
+
+    def probe(self, stream: StreamInfo) -> AbstractAsyncContextManager[Feed]:
+        """See `Source`: a connection of its own."""
+        return self._source.probe(stream)
 
     def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
         """See `Source`."""

@@ -74,6 +74,8 @@ class ReadAhead:
         """Whether the stream is aligned and read up to its head. Nothing waits for a proof of its
         silence then, so it is asked less often, the longer it is silent.
         """
+        self.ended = asyncio.Event()
+        """Whether the connection is over; `take` raises its error."""
         self._decoded = decoded_storm if compacts else RecordChunk.decoded
         self._feed = feed
         self._source = source
@@ -184,6 +186,7 @@ class ReadAhead:
                     self._listens_since_s = self._arrived_s = self._now()
                 await self._gather(storm=storm)
         except Exception as error:  # noqa: BLE001 - raised again by `take`
+            self.ended.set()
             self._storm = False
             self._enough.set()
             queue.close(error)

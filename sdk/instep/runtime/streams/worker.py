@@ -14,14 +14,15 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 import msgspec
 
 from instep.alignment.commit_batches import is_incremental
-from instep.alignment.effects import EstimateSweep, Notice, ProbeOlderEntity, ReadBaseline, Reopen
+from instep.alignment.continuity import partition_of
+from instep.alignment.effects import EstimateSweep, Notice, ProbeOldest, ReadBaseline, Reopen
 from instep.alignment.machine import Alignment, AlignmentStatus
 from instep.alignment.reading_progress import ReadingProgress
 from instep.errors import InstepError, SinkError, SourceError, StreamGoneError, TokenRefusedError
 from instep.model.batches import Batch
 from instep.model.position import Phase, Position
-from instep.model.records import RecordChunk
-from instep.model.streams import StreamInfo
+from instep.model.records import RecordChunk, RecordHeader
+from instep.model.streams import StreamInfo, StreamState
 from instep.ports.sink import Sink
 from instep.ports.source import Feed, Source
 from instep.runtime.health import StreamHealth
@@ -35,6 +36,10 @@ _CLOCK_NOISE_US = 100_000
 """A clock that differs by no more was not set."""
 _REFRESH_S = 10.0
 """Longest wait, in seconds, for what is declared of a stream before it is opened again."""
+_DISPLACED_S = 5.0
+"""A first connection that is closed so soon after a second one was opened was closed for it."""
+_BOTH_S = 1.0
+"""Two connections that end within this time, in seconds, were lost together."""
 
 Report = Callable[[str, str, str], None]
 """Called with the stream, the kind and the text of an event."""
@@ -61,7 +66,11 @@ class StreamWorker:
         *,
         report: Report,
         rediscover: Callable[[StreamInfo], Awaitable[StreamInfo]],
+        others_stated: Callable[[StreamInfo, float], bool] = lambda _stream, _since_s: False,
     ) -> None:
+        """`others_stated`: whether another stream of its provider has stated something since a
+        time, in seconds.
+        """
         self.stream = stream
         self._source = source
         self._sink = sink
@@ -70,6 +79,15 @@ class StreamWorker:
         self._environment = environment
         self._report = report
         self._rediscover = rediscover
+        self._others_stated = others_stated
+        self.stated_s = 0.0
+        """When a record of the stream was committed last; 0: never."""
+        self._left_s = now()
+        """When the last connection ended."""
+        self._suggests_restart = False
+        """Whether an error since the last commit suggests that the provider was restarted."""
+        self._probed_s: float | None = None
+        """When a second connection was opened beside the present one."""
         self._core: Alignment | None = None
         self._feed: Feed | None = None
         self._read_ahead: ReadAhead | None = None
@@ -174,6 +192,8 @@ class StreamWorker:
                 raise
             failure = error
         finally:
+            if opened_s is not None:
+                self._left_s = self._now()
             self._feed = self._read_ahead = None
             if self._core is not None:
                 self._core.closed()
@@ -231,6 +251,8 @@ class StreamWorker:
                 self._settings.alignment,
                 latest_only=self._sink.latest_only,
             )
+            if self._suggests_restart:
+                self._core.restart_suggested()
             if self._realign_reason:
                 self._core.realign(self._realign_reason)
                 self._realign_reason = ""
@@ -249,6 +271,8 @@ class StreamWorker:
 
     def _failed(self, error: Exception, *, opened: bool) -> None:
         self._last_error = str(error) or type(error).__name__
+        if isinstance(error, SourceError):
+            self._note_restart(error)
         if self._succeeded and isinstance(error, InstepError):
             error.retry_late()
         if isinstance(error, TokenRefusedError) and self._core is not None:
@@ -265,8 +289,19 @@ class StreamWorker:
             self._core = None
         self._report(self.stream.id, "disconnected", self._last_error)
 
+    def _note_restart(self, error: SourceError) -> None:
+        """Note what the end of a connection, or an opening that failed, suggests (A2)."""
+        if error.suggests_restart:
+            self._suggests_restart = True
+            if self._core is not None:
+                self._core.restart_suggested()
+        probed_s, self._probed_s = self._probed_s, None
+        if probed_s is not None and self._now() - probed_s <= _DISPLACED_S and self._core:
+            self._core.second_connection_refused()
+
     async def _follow(self, core: Alignment, feed: Feed) -> None:
         self._feed = feed
+        self._probed_s = None
         # It holds for the whole connection: a new offset would move what was heard before.
         self._clock_offset_us = feed.clock_offset_us
         self._connected_before = True
@@ -303,7 +338,11 @@ class StreamWorker:
             since_s, until_s = read_ahead.silence_s()
             core.listened(self._provider_us(since_s), self._provider_us(until_s))
             if chunk is None:
-                batch = core.tick(self._provider_us(), read_ahead.state)
+                batch = core.tick(
+                    self._provider_us(),
+                    read_ahead.state,
+                    others_stated=self._others_stated(self.stream, self._left_s),
+                )
             else:
                 batch = core.receive(chunk, self._provider_us())
             if batch is not None:
@@ -313,10 +352,13 @@ class StreamWorker:
     async def _commit(self, core: Alignment, batch: Batch) -> None:
         result = await self._sink.commit(batch)
         self._succeeded = True
+        self._suggests_restart = self._suggests_restart and not core.is_proven
         # Counts records of the log, also those that were compacted; baseline rows have no place in
         # it.
         stated = batch.position.records - core.durable.records
         self._records += stated or len(batch.records)
+        if batch.records:
+            self.stated_s = self._now()
         self._quarantined += len(batch.unreadable)
         for kind, times in batch.deviations.items():
             if kind not in self._deviations:
@@ -337,11 +379,8 @@ class StreamWorker:
                 match effect:
                     case Notice():
                         self._report(self.stream.id, effect.kind, effect.text)
-                    case ProbeOlderEntity():
-                        held = await self._sink.has_older_entity(
-                            self.stream.id, effect.record, core.position.lineage
-                        )
-                        core.probe_answered(effect.partition, has_older_entity=held)
+                    case ProbeOldest():
+                        await self._probe(core, effect.partition)
                         again = True
                     case EstimateSweep():
                         if core.compares_baseline and await self._clock_was_set_back():
@@ -356,6 +395,49 @@ class StreamWorker:
                     case Reopen():
                         raise _ReopenStream(effect.reason)
         return again
+
+    async def _probe(self, core: Alignment, partition: str | None) -> None:
+        """Read the oldest record of the log over a second connection (A2)."""
+        read_ahead = self._read_ahead
+        assert read_ahead is not None
+        opened = False
+        self._probed_s = None
+        try:
+            async with self._source.probe(self.stream) as feed:
+                opened = True
+                self._probed_s = self._now()
+                oldest = await self._oldest(feed, partition)
+        except (SourceError, TimeoutError) as error:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_BOTH_S):
+                    await read_ahead.ended.wait()
+            if read_ahead.ended.is_set():
+                # It ended with the first one: the doubt is decided on the next connection.
+                self._probed_s = None
+                raise
+            refused = opened or (isinstance(error, SourceError) and "status" in error.data)
+            core.probe_failed(refused=refused)
+            return
+        core.probed(oldest)
+
+    async def _oldest(self, feed: Feed, partition: str | None) -> RecordHeader | None:
+        """The first record of a partition, None: of any; None where it stays silent."""
+        settings = self._settings.alignment
+        until_s = self._now() + settings.unreached_quiet_s
+        while True:
+            try:
+                async with asyncio.timeout(settings.quiet_s):
+                    chunk = await feed.receive()
+            except TimeoutError:
+                state = StreamState.UNKNOWN
+                with contextlib.suppress(InstepError):
+                    state = await self._source.state(self.stream)
+                if state is StreamState.ACTIVE or self._now() >= until_s:
+                    return None
+                continue
+            for record in chunk.records:
+                if partition is None or partition_of(record) == partition:
+                    return record
 
     async def _baseline(self, core: Alignment) -> None:
         """Read current state while the read-ahead buffers the stream: its bound stops the reading

@@ -1,0 +1,142 @@
+"""Gaps between the offsets of a partition: records that we have missed (A18). Pure.
+
+Where a log is never compacted between its ends, its offsets have no gaps. Nor have those of a
+compacted log above its compaction delay: what lies behind a record that is younger than the delay
+is still there. So an offset that is left out between two records that we have read is a loss.
+
+A record without offset may have had any of them: nothing is told across it. Each text that could
+not be read may have been one record. A DELETE and its TOMBSTONE may share an offset.
+
+Some providers leave offsets out although nothing is lost. Gaps do not say so; what an attempt finds
+does. Where two attempts that a gap has called for have found nothing gone, the offsets are
+**sparse**: from then on gaps cost few attempts, and the fewer, the more of them there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from instep.model.columns import Columns
+from instep.model.position import ContinuityState, Phase, Position
+from instep.model.records import RecordHeader
+
+__all__ = ["GapDetector", "gap_due", "is_sparse"]
+
+_US: Final = 1_000_000
+_FRUITLESS: Final = 2
+"""Attempts in a row that a gap called for, and that found nothing gone, until offsets are taken for
+sparse.
+"""
+_LONGEST_S: Final = 3_600.0
+"""Longest time between attempts that are called for by the gaps of sparse offsets."""
+
+
+def is_sparse(state: ContinuityState) -> bool:
+    """Whether offsets are left out where nothing is lost, as far as was learned."""
+    return state.fruitless_gaps >= _FRUITLESS
+
+
+def gap_due(position: Position, least_s: float, now_us: int) -> bool:
+    """Whether an attempt begins now because of gaps. Sparse offsets call for one at most every
+    `least_s`, twice as seldom with each gap since the last one, up to an hour.
+    """
+    state = position.continuity
+    if not state.gaps or position.phase is not Phase.ALIGNED:
+        return False
+    if not is_sparse(state):
+        return True
+    wait_s = min(least_s * 2.0 ** min(state.gaps, 30), _LONGEST_S)
+    return now_us - position.attempt_started_at_us >= wait_s * _US
+
+
+class GapDetector:
+    """Finds gaps in what is read of one stream, over all its connections."""
+
+    def __init__(self) -> None:
+        self._offsetless = 0
+        """How many records came without offset …"""
+        self._unreadable = 0
+        """… and how many texts that could not be read, both since the beginning …"""
+        self._seen: dict[str, tuple[int, int]] = {}
+        """… and until the last record of each partition."""
+
+    def missing(
+        self,
+        records: Sequence[RecordHeader],
+        unreadable: int,
+        position: Position,
+        *,
+        young_us: int | None,
+    ) -> str:
+        """What is missing before or between these records; empty: nothing.
+
+        `position` covers what was read before them. `young_us`: a record appended before it shows
+        no gap behind it; None: every record does. `unreadable`: how many texts came with them.
+        """
+        self._unreadable += unreadable
+        last = records[-1]
+        if young_us is not None and last.appended_at_us <= young_us and last.offset >= 0:
+            # A log that is being read from its oldest record: all of it is old.
+            if len(position.offsets) == 1:
+                self._seen[last.partition] = self._offsetless, self._unreadable - unreadable
+            return ""
+        offsets = position.offsets
+        if len(offsets) == 1 and last.offset >= 0:
+            # The usual case, without a loop. Of one partition only, every offset is here once.
+            known = offsets.get(last.partition)
+            whole = known is not None and last.offset - known == len(records)
+            if whole and (isinstance(records, Columns) or _follow_each_other(records)):
+                self._seen[last.partition] = self._offsetless, self._unreadable - unreadable
+                return ""
+        return self._between(records, unreadable, position, young_us)
+
+    def _between(
+        self,
+        records: Sequence[RecordHeader],
+        unreadable: int,
+        position: Position,
+        young_us: int | None,
+    ) -> str:
+        offsets, appended_us = dict(position.offsets), position.appended_us
+        last_us: dict[str, int] = {}
+        missing = ""
+        for record in records:
+            partition, offset = record.partition, record.offset
+            if offset < 0:
+                self._offsetless += 1
+                continue
+            known = offsets.get(partition)
+            if known is not None and offset > known + 1 and not missing:
+                before_us = last_us.get(partition, appended_us.get(partition, 0))
+                young = young_us is None or before_us > young_us
+                if young and not self._excused(partition, offset - known - 1, position):
+                    missing = _text(partition, known, offset)
+            if known is None or offset > known:
+                offsets[partition] = offset
+                last_us[partition] = record.appended_at_us
+            # What came with these records may have stood behind this one.
+            self._seen[partition] = self._offsetless, self._unreadable - unreadable
+        return missing
+
+    def _excused(self, partition: str, missing: int, position: Position) -> bool:
+        """Whether what came since the last record of the partition may be all that is missing."""
+        # What another process has read is not known: its records without offset are shown.
+        unknown = -1 if "" in position.appended_us and partition else 0
+        offsetless, unreadable = self._seen.get(partition, (unknown, 0))
+        return offsetless != self._offsetless or missing <= self._unreadable - unreadable
+
+
+def _follow_each_other(records: Sequence[RecordHeader]) -> bool:
+    partition, first = records[0].partition, records[0].offset
+    return all(
+        record.offset == offset and record.partition == partition
+        for offset, record in enumerate(records, first)
+    )
+
+
+def _text(partition: str, known: int, offset: int) -> str:
+    missing = offset - known - 1
+    what = "1 record is" if missing == 1 else f"{missing:,} records are"
+    of = f" of partition {partition}" if partition else ""
+    return f"{what} missing before offset {offset:,}{of}: the last one was {known:,}"
