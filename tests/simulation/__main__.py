@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from tests.simulation.alignment.simulation import SeedFailedError, SeedResult, simulate
@@ -92,6 +93,8 @@ def main() -> int:
             reported_s = time.perf_counter()
             print(report(done, failures, reported_s - began_s), flush=True)
     print(report(done, failures, time.perf_counter() - began_s))
+    counts = sum((Counter(one.counts) for one in done), Counter[str]())
+    print("; ".join(f"{kind}: {count:,}" for kind, count in sorted(counts.items())))
     for run, name, count in (
         (run_sequences, "sequences", given.sequences),
         (run_soap, "SOAP protocols", given.soap),

@@ -302,9 +302,7 @@ class ContinuityCheck:
         self._suspect = None
         return kept, found
 
-    def _first(
-        self, record: RecordHeader, position: Position, young_us: int | None
-    ) -> Continuity:
+    def _first(self, record: RecordHeader, position: Position, young_us: int | None) -> Continuity:
         if self._suspect is not None and same_record(record, self._suspect):
             return Continuity.RESTARTED
         found = classify(record, position, suggests_restart=self._suggests_restart)

@@ -428,9 +428,7 @@ class Alignment:
             in_attempt = self.position.unaligned_attempts > 0
             self._move(AlignmentEvent.PROVEN_IN_ATTEMPT if in_attempt else AlignmentEvent.PROVEN)
 
-    def _look_for_gaps(
-        self, records: Sequence[RecordHeader], unreadable: int, now_us: int
-    ) -> None:
+    def _look_for_gaps(self, records: Sequence[RecordHeader], unreadable: int, now_us: int) -> None:
         """Count a gap between the records that were read: it is durable with them (A18)."""
         missing = self._gaps.missing(
             records, unreadable, self.position, young_us=self._young_us(now_us)

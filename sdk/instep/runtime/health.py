@@ -144,8 +144,8 @@ class ConsumerEvent(msgspec.Struct, frozen=True):
     """Empty for an event of the consumer as a whole."""
     kind: str
     """connected, disconnected, waiting, stream-found, stream-failed, undiscovered, failed-over,
-    attempt, redelivered, confirming, continued, caught-up, aligned, unproven, lost, sweep-held, no-progress, deviation,
-    loop-lag, restarted, stopped, failed; of other processes: worker-started, worker-lost; of a
+    attempt, redelivered, confirming, continued, caught-up, aligned, unproven, lost, sweep-held,
+    no-progress, deviation, loop-lag, restarted, stopped, failed; of other processes: worker-started, worker-lost; of a
     pair: standby, active, superseded, gave-up; of sequences: ask-resend, realign, loss, fault,
     sequence-failed, not-sent, handler-failed, blocked, quarantined."""
     text: str

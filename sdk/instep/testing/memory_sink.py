@@ -111,6 +111,7 @@ class MemorySink(Sink):
             known = stream.entities.get(record.key)
             if (
                 known is not None
+                and not batch.in_order
                 and known.lineage == position.lineage
                 and supersedes(known.record, record)
             ):

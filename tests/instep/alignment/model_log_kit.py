@@ -224,13 +224,14 @@ class ModelStore:
     def commit(self, batch: Batch) -> CommitResult:
         assert batch.expects_ordinal == self.position.ordinal, "fenced"
         for record in batch.records:
-            self._apply(record, batch.position)
+            self._apply(record, batch.position, in_order=batch.in_order)
         self.position = batch.position
         return CommitResult() if batch.sweep is None else self._sweep(batch.sweep)
 
-    def _apply(self, record: Record, position: Position) -> None:
+    def _apply(self, record: Record, position: Position, *, in_order: bool) -> None:
         stored = self.entities.get(record.key)
-        if stored and stored.lineage == position.lineage and newer(stored.record, record):
+        compares = stored and stored.lineage == position.lineage and not in_order
+        if compares and stored and newer(stored.record, record):
             return
         if record.ends:
             self.entities.pop(record.key, None)

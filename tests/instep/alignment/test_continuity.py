@@ -68,7 +68,9 @@ def test_a2_our_token_on_another_record_proves_nothing(offsets: bool) -> None:
     other = record(8, at_s=100)
     first = other if offsets else bare(other)
     found = Continuity.NEW_LOG if offsets else Continuity.DOUBTFUL
-    assert classify(msgspec.structs.replace(first, token="token-8"), after(offsets=offsets)) is found
+    assert (
+        classify(msgspec.structs.replace(first, token="token-8"), after(offsets=offsets)) is found
+    )
 
 
 @pytest.mark.parametrize("offset", [0, 7, 8])

@@ -16,9 +16,7 @@ US = 1_000_000
 
 def at(offset: int = 4, **more: int) -> Position:
     """A position after this offset of partition 0, and others."""
-    return Position(
-        offsets={"0": offset} | more, appended_us={"0": record(offset).appended_at_us}
-    )
+    return Position(offsets={"0": offset} | more, appended_us={"0": record(offset).appended_at_us})
 
 
 def bare(one: Record) -> Record:

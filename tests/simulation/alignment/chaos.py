@@ -70,6 +70,7 @@ class Chaos:
             (faults.realign_every_s, self._realign),
             (faults.clock_step_every_s, self._set_clock),
             (faults.provider_step_every_s, self._set_provider_clock),
+            (faults.restart_open_every_s, self._restart_open),
         ]
         for every_s, event in events:
             if every_s:
@@ -109,6 +110,8 @@ class Chaos:
         for instance in world.provider.instances:
             if not instance.up:
                 instance.come_up()
+            if instance.empty:
+                instance.fill()
             instance.stream.wake()
         if self._ending is not None:
             await self._ending
@@ -194,7 +197,30 @@ class Chaos:
         await self._down(lambda _: None)
 
     async def _lose_log(self) -> None:
-        await self._down(Instance.new_log)
+        faults, chance = self._world.faults, self._rng.random
+        # What is drawn only where it counts leaves other seeds as they are.
+        ahead = faults.rebuilt_ahead_p > 0 and chance() < faults.rebuilt_ahead_p
+        empty = faults.rebuilt_empty_p > 0 and chance() < faults.rebuilt_empty_p
+        await self._down(lambda instance: self._rebuild(instance, ahead=ahead, empty=empty))
+
+    def _rebuild(self, instance: Instance, *, ahead: bool, empty: bool) -> None:
+        world = self._world
+        world.count("log rebuilt" if world.log_options.offsets else "log rebuilt without offsets")
+        if ahead and world.log_options.offsets:
+            world.count("log rebuilt beyond our offsets")
+        if empty:
+            world.count("log rebuilt empty")
+            self._go(self._fill(instance))
+        instance.new_log(ahead=ahead, empty=empty)
+
+    async def _fill(self, instance: Instance) -> None:
+        await self._for(self._world.faults.down_s)
+        if instance.empty:
+            instance.fill()
+
+    async def _restart_open(self) -> None:
+        for feed in list(self._world.feeds):
+            feed.restart()
 
     async def _upgrade(self) -> None:
         fate = self._rng.randrange(3)

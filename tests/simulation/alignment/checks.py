@@ -26,6 +26,7 @@ _ENTITIES: Final = """
     FROM instep_entity
 """
 _US: Final = 1_000_000
+_SILENCE_PROVES_NOTHING: Final = ("truncated", "full-history", "emulated")
 
 
 class ViolationError(AssertionError):
@@ -98,9 +99,17 @@ class Checks:
         # A snapshot does not state what ended before it.
         if another or (restarted and self._world.log_options.storage == "emulated"):
             self._mixed_attempt = self.position.attempt
-            if not self._is_detectable(instance):
+            if self._is_hidden(instance):
                 self._world.must_realign = True
-                self._world.trace("nothing shows where this stream begins")
+                self._world.trace("this stream begins where ours would go on")
+
+    def restarted(self, instance: Instance) -> None:
+        """The provider has restarted the stream on its connection: records come again."""
+        self._checked.clear()
+        self._mixed_attempt = self.position.attempt
+        if self._is_hidden(instance):
+            self._world.must_realign = True
+            self._world.trace("this stream begins where ours would go on")
 
     def came(self, instance: Instance, opened_us: int, record: LogRecord) -> None:
         """A record came on the connection that was opened then."""
@@ -118,14 +127,19 @@ class Checks:
             if row.lineage == self.position.lineage and row.partition == str(partition)
         )
 
-    def _is_detectable(self, instance: Instance) -> bool:
-        """Whether a first record will lie at an offset that was read already."""
+    def _is_hidden(self, instance: Instance) -> bool:
+        """Whether a first record may stand, by chance, right behind the last one that was read:
+        that is what a stream looks like which goes on (A2).
+        """
         oldest = instance.oldest_offsets()
         committed = {int(name): offset for name, offset in self.position.offsets.items() if name}
-        return any(
-            partition in oldest and oldest[partition] <= offset
-            for partition, offset in committed.items()
+        following = instance.log._offsets
+        hidden = any(
+            oldest.get(at, following[at]) == offset + 1 for at, offset in committed.items()
         )
+        # Nothing comes of a log that is empty; silence is no finding where nothing is compacted.
+        silent = not oldest and self._world.log_options.storage in _SILENCE_PROVES_NOTHING
+        return self._world.log_options.offsets and (hidden or silent)
 
     def counted(self, attempt: int, estimate: SweepEstimate) -> None:
         self._counted[attempt] = estimate
@@ -293,6 +307,8 @@ class Checks:
                 self._checked.get(partition, -1) + 1, self._attempt_begins_at.get(partition, 0)
             )
             for record in log.history[partition][begin : offset + 1]:
+                if record is None:
+                    continue
                 if log.last_before(record.key, offset) is record and log.holds(record):
                     self._is_stored(log, record)
         self._checked = committed

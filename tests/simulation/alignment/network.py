@@ -66,7 +66,32 @@ class SimSource(Source):
         return msgspec.structs.replace(stream, clock_offset_us=offset_us)
 
     @asynccontextmanager
+    async def probe(self, stream: StreamInfo) -> AsyncIterator[SimFeed]:
+        """A second connection, of which a provider may think what it wants."""
+        world, way = self._world, int(self._world.faults.second_connection)
+        world.count("probe")
+        if self._rng.random() < world.faults.late_probe_p:
+            world.count("late probe")
+            await asyncio.sleep(self._rng.random() * world.log_options.compaction_delay_s)
+        if way == 1:
+            world.count("second connection refused")
+            raise UnreachableError("409", status=409)
+        if way == 2:
+            world.count("first connection closed for the second")
+            for feed in list(world.feeds):
+                feed.cut()
+        async with self._connected(stream, Start.OLDEST, probes=True) as feed:
+            yield feed
+
+    @asynccontextmanager
     async def feed(self, stream: StreamInfo, start: str | Start) -> AsyncIterator[SimFeed]:
+        async with self._connected(stream, start) as feed:
+            yield feed
+
+    @asynccontextmanager
+    async def _connected(
+        self, stream: StreamInfo, start: str | Start, *, probes: bool = False
+    ) -> AsyncIterator[SimFeed]:
         world, rng = self._world, self._rng
         await self._request(UnreachableError)
         instance = world.provider.current
@@ -75,7 +100,7 @@ class SimSource(Source):
         if stream.origin != instance.info().origin:
             raise StreamGoneError("the stream is served elsewhere")
         if not instance.up:
-            raise UnreachableError("nobody listens")
+            raise UnreachableError("nobody listens", suggests_restart=True)
         resumes = not isinstance(start, Start)
         if resumes and rng.random() < world.faults.refuse_token_p:
             world.trace("token refused")
@@ -84,7 +109,7 @@ class SimSource(Source):
         if refuse_p and rng.random() < refuse_p:
             world.trace("latest refused")
             raise TokenRefusedError("400")
-        feed = SimFeed(world, instance, start, rng, self._now)
+        feed = SimFeed(world, instance, start, rng, self._now, probes=probes)
         try:
             yield feed
         finally:
@@ -150,7 +175,10 @@ class SimFeed(Feed):
         start: str | Start,
         rng: random.Random,
         now: Callable[[], float],
+        *,
+        probes: bool = False,
     ) -> None:
+        self._probes = probes
         self.clock_offset_us = world.clock_offset_us(now())
         self.clock_error_us = 2_000_000 if world.first_faults.skew >= 0 else 0
         self._world = world
@@ -168,6 +196,7 @@ class SimFeed(Feed):
         wish = {Start.OLDEST: None, Start.LATEST: "latest"}
         start_from = wish[start] if isinstance(start, Start) else start
         self._log = LogReader(instance.stream, start_from, self._edge, world.now())
+        self._token = None if isinstance(start, Start) else start
         info = instance.info()
         self._reader = FrameDecoder(STREAM, with_uuid=info.record_retention_s is not None)
         self._is_cut = False
@@ -184,15 +213,24 @@ class SimFeed(Feed):
         world.feeds.append(self)
         # The provider's clock as the consumer computes it.
         self._opened_us = int(now() * 1_000_000) + self.clock_offset_us
-        world.checks.opened(
-            instance,
-            start if resumes else None,
-            self._opened_us,
-            restarted=self._log.start is LogStart.RESTARTED,
-        )
+        if not probes:
+            self._tell_opening(restarted=self._log.start is LogStart.RESTARTED)
         world.trace(
             f"open {instance.name} {self._log.start.name} rewind={self._edge.rewind_records}"
         )
+
+    def _tell_opening(self, *, restarted: bool) -> None:
+        checks = self._world.checks
+        checks.opened(self._instance, self._token, self._opened_us, restarted=restarted)
+
+    def restart(self) -> None:
+        """The provider restarts the stream at its oldest record, and closes nothing (5.8)."""
+        if self._probes or self._log.log is not self._instance.stream.log:
+            return
+        self._world.count("restarted without closing")
+        self._log = LogReader(self._instance.stream, None, self._edge, self._world.now())
+        self._world.checks.restarted(self._instance)
+        self._listener.wake.set()
 
     def cut(self) -> None:
         self._is_cut = True
@@ -274,7 +312,11 @@ class SimFeed(Feed):
         return True
 
     def _read(self) -> list[LogRecord]:
-        if self._log.lost():
+        overtaken = self._world.faults.never_drops and not self._instance.log.forgets_ends
+        if overtaken and self._log.log is self._instance.stream.log:
+            if self._log.lost():
+                self._world.count("overtaken and not dropped")
+        elif self._log.lost():
             self._world.trace("dropped by the provider: lost")
             raise UnreachableError("dropped by the provider: too far behind")
         if self._rng.random() < self._world.faults.redeliver_p:
@@ -284,6 +326,8 @@ class SimFeed(Feed):
     def _chunk(self, records: list[LogRecord]) -> RecordChunk | None:
         frames: list[bytes] = []
         faults, chance = self._world.faults, self._rng.random
+        if self._probes:
+            return self._as_stated(self._reader.read([record.data for record in records]))
         for record in records:
             if faults.drop_p and chance() < faults.drop_p:
                 self._world.missed(record, "dropped")
@@ -293,12 +337,16 @@ class SimFeed(Feed):
                 self._world.missed(record, "malformed")
                 data = data[: len(data) // 2]
             frames.append(data)
-            self._world.checks.came(self._instance, self._opened_us, record)
+            if not self._probes:
+                self._world.checks.came(self._instance, self._opened_us, record)
             if faults.duplicate_p and chance() < faults.duplicate_p:
                 frames.append(data)
         if not frames:
             return None
-        chunk = self._reader.read(frames)
+        return self._as_stated(self._reader.read(frames))
+
+    def _as_stated(self, chunk: RecordChunk) -> RecordChunk:
+        """Without offsets, where the provider states none."""
         if self._world.log_options.offsets:
             return chunk
         bare = [msgspec.structs.replace(r, partition="", offset=-1) for r in chunk.records]

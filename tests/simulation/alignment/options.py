@@ -6,7 +6,16 @@ import random
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-__all__ = ["GROUPS", "LATER_GROUPS", "SKEWS_S", "FaultOptions", "LogOptions", "drawn", "further"]
+__all__ = [
+    "GROUPS",
+    "LATER_GROUPS",
+    "SKEWS_S",
+    "WIDER_GROUPS",
+    "FaultOptions",
+    "LogOptions",
+    "drawn",
+    "further",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +35,8 @@ class LogOptions:
     retention_records: int | None = None
     """A truncated log keeps no more than this many."""
     entities: int = 16
+    sparse: bool = False
+    """Whether offsets are left out although nothing is lost."""
     change_every_s: float = 4.0
     delivery_records: int = 64
     """The most that arrives at once."""
@@ -108,6 +119,23 @@ class FaultOptions:
     quiet_every_s: float = 0.0
     quiet_s: float = 200.0
 
+    rebuilt_ahead_p: float = 0.0
+    """A log that is rebuilt counts on beyond the last offset of the one that was lost …"""
+    rebuilt_empty_p: float = 0.0
+    """… or stays empty for a while."""
+    never_drops: float = 0.0
+    """A log that is truncated past a connected reader does not drop it: it goes on at its oldest
+    record.
+    """
+    restart_open_every_s: float = 0.0
+    """The provider restarts the stream without closing the connection (TR-548 5.8)."""
+    second_connection: float = 0.0
+    """What the provider does at a second connection to a stream: nothing (below 1), refuse it
+    (below 2), or close the first one.
+    """
+    late_probe_p: float = 0.0
+    """A second connection comes so late that the log was cleaned in between."""
+
     # The store
     store_latency_s: float = 0.002
     store_slow_every_s: float = 0.0
@@ -171,6 +199,19 @@ LATER_GROUPS: Final[dict[str, dict[str, tuple[float, float]]]] = {
 }
 """Further ones. They are drawn by themselves: what a kept seed draws must not change."""
 
+WIDER_GROUPS: Final[dict[str, dict[str, tuple[float, float]]]] = {
+    "rebuilt": {
+        "lose_log_every_s": (60, 300),
+        "rebuilt_ahead_p": (0.3, 1.0),
+        "rebuilt_empty_p": (0.0, 0.5),
+    },
+    "overtakes": {"never_drops": (1, 1), "slow_every_s": (60, 200)},
+    "restarts-open": {"restart_open_every_s": (40, 200)},
+    "second-connection": {"second_connection": (0, 3)},
+    "cleaner": {"late_probe_p": (0.3, 1.0)},
+}
+"""What a provider does to a log and to connections that looks like nothing; drawn by itself."""
+
 SKEWS_S: Final = (0.5, -0.5, 5.0, -5.0, 3600.0, -3600.0)
 PROVIDER_STEPS_S: Final = (0.5, -0.5, 5.0, -5.0)
 """A provider that sets its clock by more than its retentions loses its own log by it."""
@@ -213,7 +254,12 @@ def further(log: LogOptions, faults: FaultOptions, seed: int) -> tuple[LogOption
     """What was added after the first kept seeds, drawn by itself."""
     rng = random.Random(f"further {seed}")
     tree, forgetful = rng.random() < 0.3, rng.random() < 0.15
-    log = replace(log, tree=tree)
+    log = replace(log, tree=tree, sparse=rng.random() < 0.1)
+    share = rng.choice((0.1, 0.25, 0.45))
+    faults = replace(faults, **_values(rng, WIDER_GROUPS, share))  # type: ignore[arg-type]
+    if not log.offsets:
+        # Nothing tells there that a record was there before, once its token is forgotten.
+        faults = replace(faults, restart_open_every_s=0.0)
     if forgetful and log.storage == "compacted" and log.offsets:
         log = replace(log, storage="forgetful")
     return log, faults

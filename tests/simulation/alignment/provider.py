@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -43,10 +43,21 @@ class SimLog(Log):
     records that are newer than the compaction delay").
     """
 
-    def __init__(self, settings: LogSettings, now: Callable[[], float], log_id: int) -> None:
+    def __init__(
+        self,
+        settings: LogSettings,
+        now: Callable[[], float],
+        log_id: int,
+        *,
+        begins_at: Sequence[int] = (),
+        sparse: random.Random | None = None,
+    ) -> None:
+        """`begins_at`: the first offset of each partition. `sparse`: leaves offsets out."""
         super().__init__(settings, now, log_id)
-        self.history: list[list[LogRecord]] = [[] for _ in range(settings.partitions)]
-        """By partition and offset."""
+        self._sparse = sparse
+        self._offsets = list(begins_at) or self._offsets
+        self.history: list[list[LogRecord | None]] = [[None] * at for at in self._offsets]
+        """By partition and offset; None where no record has the offset."""
         self.by_key: dict[str, list[LogRecord]] = {}
         self.stated_since: dict[str, float] = {}
         """Since when each entity is stated without interruption."""
@@ -56,8 +67,12 @@ class SimLog(Log):
     def append(
         self, key: str, kind: LogRecordType, encode: Callable[[LogRecord], bytes], parent: str = ""
     ) -> LogRecord:
+        if self._sparse is not None:
+            self._offsets = [at + self._sparse.choice((0, 0, 0, 1, 2)) for at in self._offsets]
         record = super().append(key, kind, encode, parent)
-        self.history[record.partition].append(record)
+        history = self.history[record.partition]
+        history += [None] * (record.offset - len(history))
+        history.append(record)
         self._offsets_by_ordinal.append(record.offset)
         self.by_key.setdefault(key, []).append(record)
         if kind is LogRecordType.CREATE_UPDATE:
@@ -65,6 +80,11 @@ class SimLog(Log):
         else:
             self.stated_since.pop(key, None)
         return record
+
+    @property
+    def forgets_ends(self) -> bool:
+        """Whether ends leave the log between its ends: who is overtaken must be dropped."""
+        return self.settings.strategy is LogStorageStrategy.COMPACTED
 
     def holds(self, record: LogRecord) -> bool:
         return record.ordinal in self._records
@@ -103,6 +123,8 @@ class Instance:
     ) -> None:
         self.name = name
         self.up = True
+        self.empty = False
+        """Whether its log is not filled yet: changes do not reach it."""
         self._known: list[str] = []
         self._rng = rng
         self._now = now
@@ -132,13 +154,26 @@ class Instance:
     def log(self) -> SimLog:
         return self.logs[-1]
 
-    def new_log(self) -> None:
-        """Lose the log; the new one is filled from what is (ST-1.3, case 2)."""
-        log = SimLog(self._log_settings, self._now, self._rng.getrandbits(62))
+    def new_log(self, *, ahead: bool = False, empty: bool = False) -> None:
+        """Lose the log; the new one is filled from what is (ST-1.3, case 2). `ahead`: it counts on
+        beyond the one that is lost; `empty`: it is filled later.
+        """
+        begins_at = [at + self._rng.randint(0, 9) for at in self.log._offsets] if ahead else ()
+        sparse = random.Random(self._rng.getrandbits(32)) if self._options.sparse else None
+        id_ = self._rng.getrandbits(62)
+        log = SimLog(self._log_settings, self._now, id_, begins_at=begins_at, sparse=sparse)
         self.logs.append(log)
         self.stream.log = log
-        self.stream.records_changes = self.up
+        self.stream.records_changes = self.up and not empty
+        self.empty = empty
+        if self.up and not empty:
+            self.stream.republish_all()
+
+    def fill(self) -> None:
+        """Fill a log that was begun empty."""
+        self.empty = False
         if self.up:
+            self.stream.records_changes = True
             self.stream.republish_all()
 
     def upgrade(self, *, uuid: bool, log: bool) -> None:
@@ -179,6 +214,9 @@ class Instance:
     def come_up(self) -> None:
         """With its log, which it brings up to date (ST-1.2)."""
         self.up = True
+        if self.empty:
+            self.stream.records_changes = False
+            return
         self.stream.audit()
         for key in self._known:
             # The log itself cannot show what ended meanwhile when it holds no record of it.

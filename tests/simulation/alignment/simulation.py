@@ -33,6 +33,8 @@ class SeedResult:
     swept: int
     turns: int
     digest: str
+    counts: dict[str, int]
+    """How often each fault of the wider world has happened."""
 
 
 class SeedFailedError(AssertionError):
@@ -85,6 +87,7 @@ def simulate(
         checks.swept,
         loop.turns,
         world.digest,
+        dict(world.counts),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import blake2b
@@ -50,6 +50,8 @@ class World:
         self._digest = blake2b(digest_size=8)
         self.lines: deque[str] = deque(maxlen=_LINES_KEPT)
         self.events = 0
+        self.counts: Counter[str] = Counter()
+        """How often each fault of the wider world has happened."""
         # The consumer's clock is wrong by this much; the connection shows it.
         self.skew_s = self.rng.choice((0.0, 0.0, -7200.0, 31.5))
         if faults.skew >= 0:
@@ -116,6 +118,11 @@ class World:
     def raise_broken(self) -> None:
         if self._exception is not None:
             raise self._exception
+
+    def count(self, kind: str) -> None:
+        """A fault of the wider world has happened."""
+        self.counts[kind] += 1
+        self.trace(kind)
 
     def trace(self, line: str) -> None:
         """One line an event; the same seed gives the same lines."""

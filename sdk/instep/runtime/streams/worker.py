@@ -55,7 +55,7 @@ class StreamWorker:
     Cancelling `run` at any await leaves the store as the last commit left it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it works with
         self,
         stream: StreamInfo,
         source: Source,
