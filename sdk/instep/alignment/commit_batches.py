@@ -71,15 +71,18 @@ def decode_chunk(
     deviations: dict[str, int],
     *,
     latest_only: bool,
+    in_order: bool = False,
 ) -> DecodedRecords:
     """What a commit needs of these records of the delivery, with all that cannot be read (A11), and
     the departures from the specification (A10).
 
-    `latest_only`: only the statement that counts for each key is decoded. The others have no
-    effect, so they are neither decoded nor quarantined. Where a statement that counts cannot be
-    read, all are decoded.
+    `in_order`: the last record of a key counts, whatever its time (A21). `latest_only`: only the
+    statement that counts for each key is decoded. The others have no effect, so they are neither
+    decoded nor quarantined. Where a statement that counts cannot be read, all are decoded.
     """
     found = None
+    if in_order and chunk.whole:
+        records = list({record.key: record for record in records}.values())
     present = records if isinstance(records, Columns) else _present(records)
     if latest_only and chunk.whole and not is_incremental(stream):
         found = chunk.decode(latest_records(present))
@@ -103,11 +106,10 @@ def batch_at(
     content: Callable[[], DecodedRecords] | None = None,
     *,
     lineage: int | None = None,
-    in_order: bool = False,
 ) -> Batch:
     """The batch that brings a store to `position`, with a step of the sweep that is going on.
 
-    `lineage`, `in_order`: see `Batch`.
+    `lineage`: see `Batch.lineage`.
     """
     by_uuid = stream.mode is Mode.BASELINE
     sweep = None
@@ -125,6 +127,5 @@ def batch_at(
         sweep=sweep,
         by_uuid=by_uuid,
         lineage=lineage,
-        in_order=in_order,
         content=content,
     )

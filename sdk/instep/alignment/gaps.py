@@ -61,6 +61,11 @@ class GapDetector:
         self._seen: dict[str, tuple[int, int]] = {}
         """… and until the last record of each partition."""
 
+    @property
+    def adjoins(self) -> bool:
+        """Whether no record without offset came behind the last record of each partition."""
+        return all(offsetless == self._offsetless for offsetless, _ in self._seen.values())
+
     def missing(
         self,
         records: Sequence[RecordHeader],

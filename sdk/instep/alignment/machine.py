@@ -214,7 +214,9 @@ class Alignment:
             self._continuity.opened(
                 self.position,
                 resumed=True,
-                gapless=is_gapless(self.stream) and not is_sparse(self.position.continuity),
+                gapless=is_gapless(self.stream)
+                and self._gaps.adjoins
+                and not is_sparse(self.position.continuity),
                 snapshot=self._may_start_with_snapshot,
                 suggests_restart=self._suggests_restart,
             )
@@ -321,7 +323,7 @@ class Alignment:
         self._second_connection_refused = True
 
     def _remember_refusal(self) -> None:
-        self._second_connection_refused = False
+        """It is kept until it is durable."""
         if not self.position.continuity.second_connection_refused:
             self._tell("second-connection-refused")
             self._set_continuity(second_connection_refused=True)
@@ -382,9 +384,16 @@ class Alignment:
             deviations.update(self._deviations)
             self._deviations = {}
         content = partial(
-            decode_chunk, self.stream, chunk, records, deviations, latest_only=self._latest_only
+            decode_chunk,
+            self.stream,
+            chunk,
+            records,
+            deviations,
+            latest_only=self._latest_only,
+            in_order=in_order,
         )
-        batch = batch_at(self.stream, self.settings, position, content, in_order=in_order)
+        lineage = -position.ordinal if in_order else None
+        batch = batch_at(self.stream, self.settings, position, content, lineage=lineage)
         self._consider(position, now_us)
         if chunk.realign:
             self.realign(chunk.realign)
@@ -406,8 +415,8 @@ class Alignment:
             found_log = Continuity.NEW_LOG if is_new_log(again, position) else Continuity.DOUBTFUL
             self._on_continuity(found_log, again, now_us)
             return None
-        sparse = is_sparse(position.continuity)
-        young_us = _NEVER_US if sparse else self._young_us(now_us)
+        told = is_sparse(position.continuity) or not self._gaps.adjoins
+        young_us = _NEVER_US if told else self._young_us(now_us)
         kept, found = self._continuity.sift(records, position, young_us=young_us)
         if found is None:
             self._suggests_restart = False
@@ -474,7 +483,6 @@ class Alignment:
         """
         if refused:
             self._second_connection_refused = True
-            self._remember_refusal()
         self.realign("a second connection would have to show whether the stream was continued")
 
     @property
@@ -532,6 +540,8 @@ class Alignment:
             # has stored the flag with the batch.
             position = msgspec.structs.replace(position, baseline_pending=True)
         self.position = self.durable = position
+        if position.continuity.second_connection_refused:
+            self._second_connection_refused = False
         self._pending_commit = False
         if phase is not batch.position.phase:
             self._set(phase=phase)
@@ -575,7 +585,7 @@ class Alignment:
             self._progress.silence_from(now_us)
         elif self._lost(now_us, now_us):
             return None
-        elif self._doubts_silence(now_us):
+        elif not self._pending_commit and self._doubts_silence(now_us):
             self._on_continuity(Continuity.DOUBTFUL, None, now_us)
             return self._doubt_batch()
         elif self.position.phase is not Phase.ALIGNING and self._progress.quiet(now_us):
@@ -585,7 +595,7 @@ class Alignment:
         if baseline_due(self.position, self.settings.rebaseline_min_s, now_us):
             self.realign("a tombstone named an entity that only the baseline knew")
             return None
-        if self._realign_for_gap(self.position, now_us):
+        if not self._pending_commit and self._realign_for_gap(self.position, now_us):
             return None
         held = self._held_empty and self.position.phase is Phase.SWEEP_HELD
         if held and others_stated and not self._estimate_requested:

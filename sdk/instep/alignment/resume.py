@@ -114,7 +114,8 @@ def _token_expired(stream: StreamInfo, position: Position, now_us: int) -> bool:
         return False
     # An attempt reads old records, and begins anew where the provider wants it.
     age_s = (now_us - position.appended_at_us) / _US
-    return not position.unaligned_attempts and age_s > keeps_s
+    settled = position.appended_at_us and not position.unaligned_attempts
+    return bool(settled) and age_s > keeps_s
 
 
 def from_the_start(stream: StreamInfo) -> Start:

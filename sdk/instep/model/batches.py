@@ -49,7 +49,6 @@ class Batch:
         "_decoded",
         "by_uuid",
         "expects_ordinal",
-        "in_order",
         "lineage",
         "position",
         "stream",
@@ -68,7 +67,6 @@ class Batch:
         *,
         by_uuid: bool = False,
         lineage: int | None = None,
-        in_order: bool = False,
         content: Callable[[], DecodedRecords] | None = None,
     ) -> None:
         self.stream = stream
@@ -80,12 +78,9 @@ class Batch:
         baseline).
         """
         self.lineage = position.lineage if lineage is None else lineage
-        """The log that the records compare with (A3): that of the position, or none (0) for rows of
-        a baseline that any record of the stream beats (A14).
-        """
-        self.in_order = in_order
-        """Whether each record replaces what is stored of its entity, whatever their times: they are
-        applied in the order in which they came (A21).
+        """The log that the records compare with (A3): that of the position; none (0) for rows of a
+        baseline that any record of the stream beats (A14); or one of their own (below 0) for
+        records that are applied in the order in which they came, whatever their times (A21).
         """
         self._content = content
         self._decoded = None if content else DecodedRecords(records, unreadable, deviations or {})
@@ -126,7 +121,6 @@ class Batch:
             "sweep": self.sweep,
             "by_uuid": self.by_uuid,
             "lineage": self.lineage,
-            "in_order": self.in_order,
         }
         return Batch(**given | changes)
 

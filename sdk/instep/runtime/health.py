@@ -145,7 +145,8 @@ class ConsumerEvent(msgspec.Struct, frozen=True):
     kind: str
     """connected, disconnected, waiting, stream-found, stream-failed, undiscovered, failed-over,
     attempt, redelivered, confirming, continued, caught-up, aligned, unproven, lost, sweep-held,
-    no-progress, deviation, loop-lag, restarted, stopped, failed; of other processes: worker-started, worker-lost; of a
-    pair: standby, active, superseded, gave-up; of sequences: ask-resend, realign, loss, fault,
-    sequence-failed, not-sent, handler-failed, blocked, quarantined."""
+    no-progress, deviation, loop-lag, restarted, stopped, failed; of other processes:
+    worker-started, worker-lost; of a pair: standby, active, superseded, gave-up; of sequences:
+    ask-resend, realign, loss, fault, sequence-failed, not-sent, handler-failed, blocked,
+    quarantined."""
     text: str

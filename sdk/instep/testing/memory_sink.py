@@ -111,15 +111,14 @@ class MemorySink(Sink):
             known = stream.entities.get(record.key)
             if (
                 known is not None
-                and not batch.in_order
-                and known.lineage == position.lineage
+                and known.lineage == batch.lineage
                 and supersedes(known.record, record)
             ):
                 continue  # ignored, and not marked
             if record.ends:
                 deleted += stream.entities.pop(record.key, None) is not None
             else:
-                stream.entities[record.key] = _Entity(record, position.lineage, position.attempt)
+                stream.entities[record.key] = _Entity(record, batch.lineage, position.attempt)
                 written += 1
         swept = _sweep(stream, batch.sweep) if batch.sweep else 0
         stream.unreadable += batch.unreadable

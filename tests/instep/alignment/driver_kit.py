@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
+
+import msgspec
 
 from instep import AlignmentSettings, Phase
 from instep.alignment.effects import (
@@ -51,6 +54,10 @@ class Driver:
         self.probes = 0
         self.one_connection = False
         """Whether the provider refuses a second connection."""
+        self.emulated = False
+        """Whether the log may begin with a snapshot."""
+        self.others_stated = False
+        self.deviations: Counter[str] = Counter()
         self._stalled_us = 0
 
     # -- connections -----------------------------------------------------------------------------
@@ -58,7 +65,9 @@ class Driver:
     def open(self, *, rewind: int = 0, restart: bool = False, refuse: bool = False) -> None:
         """Connect; where the token is of another log, the provider refuses it or restarts."""
         assert self.feed is None
-        self.core.stream = self.log.info
+        self.core.stream = msgspec.structs.replace(
+            self.log.info, may_start_with_snapshot=self.emulated
+        )
         start = self.core.start(self.log.now_us)
         try:
             feed = self.log.connect(start, rewind=rewind, restart=restart)
@@ -113,11 +122,13 @@ class Driver:
             again = self.carry_out()
 
     def tick(self) -> None:
-        self.commit(self.core.tick(self.log.now_us, self.log.state))
+        tick = self.core.tick
+        self.commit(tick(self.log.now_us, self.log.state, others_stated=self.others_stated))
         self.carry_out()
 
     def commit(self, batch: Batch | None) -> None:
         if batch is not None:
+            self.deviations.update(batch.deviations)
             result = self.store_commit(batch)
             self.core.committed(batch, result)
 
@@ -184,6 +195,19 @@ class Driver:
                 self.deliver(1)
             if self.feed is not None:
                 self.tick()
+
+    def wait_silently(self, seconds: float) -> None:
+        """Let time pass, with ticks, while nothing is delivered."""
+        for _ in range(int(seconds)):
+            self.log.now_us += US
+            self.tick()
+
+    def run(self, seconds: float) -> None:
+        """Let time pass as a runner does: what is closed is opened again."""
+        for _ in range(int(seconds // TICK_S)):
+            if self.feed is None:
+                self.open()
+            self.wait(TICK_S)
 
     def settle(self, rounds: int = 60) -> None:
         """Heal everything; the alignment must come to its end within so many rounds."""

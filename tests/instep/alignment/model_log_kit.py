@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -69,9 +69,9 @@ class ModelLog:
     def __post_init__(self) -> None:
         self._begin()
 
-    def _begin(self) -> None:
+    def _begin(self, begins_at: Sequence[int] = ()) -> None:
         self.entries = []
-        self._next = [0] * self.partitions
+        self._next = list(begins_at) or [0] * self.partitions
         if self.anchored:
             for partition in range(self.partitions):
                 self.put(f"anchor-{partition}")
@@ -128,13 +128,15 @@ class ModelLog:
             or (latest[entry.key] == entry.seq and not (entry.ends and entry.at_us <= gone_us))
         ]
 
-    def lose(self, *, elsewhere: bool) -> None:
-        """The log is lost and rebuilt from what exists, under the same origin or another."""
+    def lose(self, *, elsewhere: bool, begins_at: Sequence[int] | None = None) -> None:
+        """The log is lost and rebuilt from what exists, under the same origin or another. With
+        `begins_at`, its offsets begin there, and the origin stays.
+        """
         self.now_us += US  # A log is not rebuilt in the instant in which it is lost.
         self.generation += 1
-        self.origin += elsewhere or not (self.anchored and self.offsets)
+        self.origin += elsewhere or not (begins_at or (self.anchored and self.offsets))
         existing = [key for key in self.alive if not key.startswith("anchor-")]
-        self._begin()
+        self._begin(begins_at or ())
         for key in existing:
             self.put(key)
 
@@ -224,21 +226,20 @@ class ModelStore:
     def commit(self, batch: Batch) -> CommitResult:
         assert batch.expects_ordinal == self.position.ordinal, "fenced"
         for record in batch.records:
-            self._apply(record, batch.position, in_order=batch.in_order)
+            self._apply(record, batch.position, batch.lineage)
         self.position = batch.position
         return CommitResult() if batch.sweep is None else self._sweep(batch.sweep)
 
-    def _apply(self, record: Record, position: Position, *, in_order: bool) -> None:
+    def _apply(self, record: Record, position: Position, lineage: int) -> None:
         stored = self.entities.get(record.key)
-        compares = stored and stored.lineage == position.lineage and not in_order
-        if compares and stored and newer(stored.record, record):
+        if stored and stored.lineage == lineage and newer(stored.record, record):
             return
         if record.ends:
             self.entities.pop(record.key, None)
         else:
             if stored is None:
                 self._order[record.key] = max(self._order.values(), default=0) + 1
-            self.entities[record.key] = Stored(record, position.lineage, position.attempt)
+            self.entities[record.key] = Stored(record, lineage, position.attempt)
 
     def _sweep(self, step: SweepStep) -> CommitResult:
         window = sorted(

@@ -116,10 +116,10 @@ def test_what_was_committed_before_an_attempt_detects_a_new_log_too() -> None:
     newer = msgspec.structs.replace(record(0, at_s=100), token="other-0")
     assert classify(newer, position) is Continuity.NEW_LOG
     foreign = msgspec.structs.replace(position, barrier=SweepBarrier(None, 0, {"0": 1 << 62}))
-    for position, first in ((position, record(0)), (foreign, newer)):
+    for at, first in ((position, record(0)), (foreign, newer)):
         check = ContinuityCheck()
-        check.opened(position, resumed=False)
-        assert check.sift([first], position, young_us=NEVER) == ([first], None)
+        check.opened(at, resumed=False)
+        assert check.sift([first], at, young_us=NEVER) == ([first], None)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import msgspec
 from instep import RecordType
 from instep.alignment.effects import NoticeKind, Reopen
 from instep.model import CommitResult, Start
-from instep.model.records import RecordChunk
-from tests.instep.alignment.driver_kit import KEYS, Driver, aligned
+from tests.instep.alignment.driver_kit import Driver, aligned
 from tests.instep.alignment.model_log_kit import TOMBSTONE_RETENTION_S, US, ModelLog
 
 

@@ -29,11 +29,9 @@ def state(driver: Driver, *bodies: dict[str, Any], key: str = "key-0") -> Counte
         msgspec.structs.replace(one, **changes)
         for one, changes in zip(chunk.records, bodies, strict=True)
     ]
-    batch = driver.core.receive(RecordChunk(stated), driver.log.now_us)
-    assert batch is not None
-    driver.commit(batch)
-    driver.carry_out()
-    return Counter(batch.deviations)
+    driver.deviations.clear()
+    driver.handle(RecordChunk(stated))
+    return driver.deviations
 
 
 def far_ahead(driver: Driver, *, by_offset: bool) -> dict[str, Any]:
