@@ -132,7 +132,10 @@ def _no_connection(error: Exception, place: str) -> UnreachableError:
     sent = not isinstance(error, aiohttp.ClientConnectorError)
     if isinstance(getattr(error, "os_error", error), ConnectionRefusedError):
         return UnreachableError(
-            "the connection is refused", where=place, hint="check that it runs, and its port"
+            "the connection is refused",
+            where=place,
+            hint="check that it runs, and its port",
+            suggests_restart=True,
         )
     return UnreachableError(f"no connection: {_reason(error)}", where=place, maybe_received=sent)
 

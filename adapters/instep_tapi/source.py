@@ -394,6 +394,12 @@ class TapiSource(Source):
                     self._retry_at_s[stream.id] = self._clock() + wait_s
                 self._failover.closed(url, opened_s, self._clock())
 
+    @asynccontextmanager
+    async def probe(self, stream: StreamInfo) -> AsyncIterator[Feed]:
+        """See `Source.probe`. A provider that refuses it is not left for another one."""
+        async with self._open_feed(stream, _details(stream), Start.OLDEST) as feed:
+            yield feed
+
     def _open_feed(
         self, stream: StreamInfo, details: _Details, start: str | Start
     ) -> AbstractAsyncContextManager[_StreamFeed]:

@@ -24,6 +24,11 @@ class Faults:
         record. refuse_tokens: a handshake with a token is refused with this HTTP status.
         refuse_latest: a handshake with start_from=latest is refused with this HTTP status.
         forget_log: the log is lost and rebuilt at the next connection; turns itself off.
+    Connections of one client:
+        refuse_second: a second connection to a stream is refused with this HTTP status.
+        displace_first: a second connection to a stream closes the first one.
+        restart_open: every stream is restarted at its oldest record, and nothing is closed (5.8);
+        turns itself off.
     Frames:
         malformed_every: each n-th record is cut short, so is no JSON.
         duplicate_every: each n-th record is sent twice.
@@ -53,6 +58,9 @@ class Faults:
     refuse_tokens: int | None = None
     refuse_latest: int | None = None
     forget_log: bool = False
+    refuse_second: int | None = None
+    displace_first: bool = False
+    restart_open: bool = False
     malformed_every: int | None = None
     duplicate_every: int | None = None
     oversized_every: int | None = None

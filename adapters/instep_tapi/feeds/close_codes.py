@@ -19,6 +19,11 @@ __all__ = ["closed_error", "frame_too_big", "handshake_error"]
 _ABNORMAL = 1006
 _START_REFUSED = {400, 410, 416, 422}
 _FORBIDDEN = 403
+# An answer that says nothing of where the stream is opened: it passes, or is about the login.
+_NOT_ABOUT_START = {401, 403, 408, 409, 425, 429}
+_NOT_IMPLEMENTED = 501
+# Going away, service restart: what a provider says that stops (RFC 6455 7.4.1, its registry).
+_RESTARTS = {1001, 1012}
 _GONE = 404
 # Close codes 4000 to 4999 are the application's; many put an HTTP status there.
 _APPLICATION_CODES = 4000
@@ -31,10 +36,15 @@ def handshake_error(status: int, where: str, start: str | Start) -> SourceError:
     """The error for an answer other than 101 to an opening at `start`. The login handles 401
     itself.
     """
-    if status in _START_REFUSED and start is not Start.OLDEST:
+    if start is not Start.OLDEST and _refuses_start(status, start):
         return TokenRefusedError(f"{_refusal(start)}: {status}", where=where, status=status)
     if status == _GONE:
-        return StreamGoneError("there is no such stream any more: 404", where=where, status=status)
+        return StreamGoneError(
+            "there is no such stream any more: 404",
+            where=where,
+            status=status,
+            suggests_restart=True,
+        )
     if status == _FORBIDDEN:
         return AuthenticationError(
             "the stream is forbidden: 403",
@@ -49,8 +59,19 @@ def handshake_error(status: int, where: str, start: str | Start) -> SourceError:
         where=where,
         retriable=status >= 500 or status in {408, 409, 429},
         retriable_after_success=True,
+        suggests_restart=status >= 500,
         status=status,
     )
+
+
+def _refuses_start(status: int, start: str | Start) -> bool:
+    """Whether a status refuses the place of the opening. Who does not know `start_from=latest` may
+    say so by any status (5.10.1).
+    """
+    if start is Start.LATEST:
+        client_error = 400 <= status < 500 and status not in _NOT_ABOUT_START
+        return client_error or status == _NOT_IMPLEMENTED
+    return status in _START_REFUSED
 
 
 def frame_too_big(limit_bytes: int, where: str) -> FrameTooBigError:
@@ -72,10 +93,16 @@ def closed_error(code: int | None, reason: str, where: str, start: str | Start) 
     if start is not Start.OLDEST and (status in _START_REFUSED or about_start):
         return TokenRefusedError(f"{_refusal(start)}: {close_text}", where=where, code=code)
     if status == _GONE:
-        return StreamGoneError(f"the stream is gone: {close_text}", where=where)
+        return StreamGoneError(
+            f"the stream is gone: {close_text}", where=where, suggests_restart=True
+        )
     if code in {None, _ABNORMAL}:
         return UnreachableError("the connection is lost", where=where)
-    return UnreachableError(f"the provider closes the connection: {close_text}", where=where)
+    return UnreachableError(
+        f"the provider closes the connection: {close_text}",
+        where=where,
+        suggests_restart=code in _RESTARTS,
+    )
 
 
 def _refusal(start: str | Start) -> str:

@@ -222,7 +222,7 @@ def aligned_by_baseline(offsets: dict[str, int], **changes: object) -> Alignment
 
 def goes_on(core: Alignment, offset: int) -> None:
     """The stream goes on right behind our offset, which proves that it was continued (A2)."""
-    batch = core.receive(RecordChunk([record(offset, at_s=0)]), T0_US)
+    batch = core.receive(RecordChunk([record(offset, at_s=-1_000)]), T0_US)
     assert batch is not None
     core.committed(batch, CommitResult())
 
@@ -295,7 +295,10 @@ def test_a14_what_goes_back_behind_the_baseline_is_dropped() -> None:
     batch = core.receive(RecordChunk([record(7)]), T0_US + 8 * US)
     assert batch is not None
     core.committed(batch, CommitResult())
-    batch = core.receive(RecordChunk([record(5, at_s=-1), record(6)]), T0_US + 9 * US)
+    again = RecordChunk([record(5, at_s=-1), record(6)])
+    assert core.receive(again, T0_US + 9 * US) is not None
+    core.probed(record(1, at_s=-2_000))
+    batch = core.receive(again, T0_US + 9 * US)
     assert batch is not None
     assert [one.offset for one in batch.records] == [6]
 

@@ -23,6 +23,9 @@ from instep_tapi.feeds.close_codes import closed_error, handshake_error
         (416, "t", TokenRefusedError, True),
         (400, Start.LATEST, TokenRefusedError, True),
         (422, Start.LATEST, TokenRefusedError, True),
+        (404, Start.LATEST, TokenRefusedError, True),
+        (501, Start.LATEST, TokenRefusedError, True),
+        (503, Start.LATEST, UnreachableError, True),
         (410, Start.OLDEST, UnreachableError, False),
         (404, "t", StreamGoneError, True),
         (403, "t", AuthenticationError, False),
@@ -38,6 +41,27 @@ def test_handshakes(
     assert type(error) is expected
     assert error.retriable is retriable
     assert str(status) in str(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "suggests"),
+    [
+        (handshake_error(500, "h", "t"), True),
+        (handshake_error(503, "h", "t"), True),
+        (handshake_error(404, "h", "t"), True),
+        (handshake_error(410, "h", "t"), False),
+        (handshake_error(429, "h", "t"), False),
+        (closed_error(1001, "", "h", "t"), True),
+        (closed_error(1012, "", "h", "t"), True),
+        (closed_error(4404, "", "h", "t"), True),
+        (closed_error(1000, "", "h", "t"), False),
+        (closed_error(None, "", "h", "t"), False),
+    ],
+)
+def test_a2_what_suggests_that_the_provider_was_restarted(
+    error: SourceError, suggests: bool
+) -> None:
+    assert error.suggests_restart is suggests
 
 
 @pytest.mark.parametrize(

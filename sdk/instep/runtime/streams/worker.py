@@ -22,7 +22,7 @@ from instep.errors import InstepError, SinkError, SourceError, StreamGoneError, 
 from instep.model.batches import Batch
 from instep.model.position import Phase, Position
 from instep.model.records import RecordChunk, RecordHeader
-from instep.model.streams import StreamInfo, StreamState
+from instep.model.streams import Start, StreamInfo, StreamState
 from instep.ports.sink import Sink
 from instep.ports.source import Feed, Source
 from instep.runtime.health import StreamHealth
@@ -181,9 +181,10 @@ class StreamWorker:
         failure: Exception | None = None
         try:
             core = await self._prepared()
-            async with self._source.feed(self.stream, core.start(self._provider_us())) as feed:
+            start = core.start(self._provider_us())
+            async with self._source.feed(self.stream, start) as feed:
                 opened_s = self._now()
-                await self._follow(core, feed)
+                await self._follow(core, feed, start)
         except _ReopenStream:
             pass
         except Exception as error:
@@ -299,7 +300,7 @@ class StreamWorker:
         if probed_s is not None and self._now() - probed_s <= _DISPLACED_S and self._core:
             self._core.second_connection_refused()
 
-    async def _follow(self, core: Alignment, feed: Feed) -> None:
+    async def _follow(self, core: Alignment, feed: Feed, start: str | Start) -> None:
         self._feed = feed
         self._probed_s = None
         # It holds for the whole connection: a new offset would move what was heard before.
@@ -308,7 +309,7 @@ class StreamWorker:
         self._feed_realign = ""
         core.opened(self._provider_us(), feed.clock_error_us)
         self._last_error = ""
-        self._report(self.stream.id, "connected", f"from {core.position.token or 'the start'}")
+        self._report(self.stream.id, "connected", f"from {_place_of(start)}")
         read_ahead = self._read_ahead = ReadAhead(
             feed,
             self._source,
@@ -496,6 +497,13 @@ class StreamWorker:
         """
         at_s = self._now() if at_s is None else at_s
         return int(at_s * 1_000_000) + self._clock_offset_us
+
+
+def _place_of(start: str | Start) -> str:
+    """Where a stream was opened, for an event."""
+    if start is Start.LATEST:
+        return "the latest record"
+    return "the start" if start is Start.OLDEST else start
 
 
 def _log_of(stream: StreamInfo) -> StreamInfo:
