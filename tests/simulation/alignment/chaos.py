@@ -208,6 +208,10 @@ class Chaos:
         world.count("log rebuilt" if world.log_options.offsets else "log rebuilt without offsets")
         if ahead and world.log_options.offsets:
             world.count("log rebuilt beyond our offsets")
+        if ahead:
+            # What a lost log does not state any more has no tombstone.
+            for _ in range(1 + len(world.provider.bodies) // 4):
+                world.provider.end()
         if empty:
             world.count("log rebuilt empty")
             self._go(self._fill(instance))
