@@ -27,8 +27,8 @@ class Faults:
     Connections of one client:
         refuse_second: a second connection to a stream is refused with this HTTP status.
         displace_first: a second connection to a stream closes the first one.
-        restart_open: every stream is restarted at its oldest record, and nothing is closed (5.8);
-        turns itself off.
+        restarts_open: each time it is raised, open streams are restarted at their oldest record,
+        and nothing is closed (5.8).
     Frames:
         malformed_every: each n-th record is cut short, so is no JSON.
         duplicate_every: each n-th record is sent twice.
@@ -60,7 +60,7 @@ class Faults:
     forget_log: bool = False
     refuse_second: int | None = None
     displace_first: bool = False
-    restart_open: bool = False
+    restarts_open: int = 0
     malformed_every: int | None = None
     duplicate_every: int | None = None
     oversized_every: int | None = None

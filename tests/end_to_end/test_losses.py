@@ -40,7 +40,33 @@ async def test_fifty_records_sent_again_open_no_attempt(tmp_path: Path) -> None:
         here.provider.update("n1", {"operational-state": "DISABLED"})
         await here.equal()
         assert here.attempt(consumer) == 1
-        assert here.provider.counters("all").starts_from_oldest == 1
+        # The probe, which reads one record.
+        assert here.provider.counters("all").starts_from_oldest == 2
+
+
+@pytest.mark.parametrize("how", [{"refuse_second": 409}, {"displace_first": True}])
+async def test_a2_a_provider_of_one_connection_is_probed_once(
+    tmp_path: Path, how: dict[str, object]
+) -> None:
+    async with site(provider(), tmp_path) as here, here.consumer() as consumer:
+        await consumer.aligned(30)
+        here.provider.set_faults(rewind_records=50, **how)
+        for state in ("DISABLED", "ENABLED", "DISABLED"):
+            here.provider.drop_clients()
+            here.provider.update("n1", {"operational-state": state})
+            await here.equal()
+            await consumer.aligned(30)
+        (stream,) = consumer.health().streams
+        assert stream.deviations["second-connection-refused"] == 1
+
+
+async def test_a21_a_stream_that_is_restarted_without_closing_is_found(tmp_path: Path) -> None:
+    async with site(provider(), tmp_path) as here, here.consumer() as consumer:
+        await consumer.aligned(30)
+        here.provider.set_faults(restarts_open=1)
+        here.provider.update("n1", {"operational-state": "DISABLED"})
+        await until(lambda: here.attempt(consumer) == 2, "the attempt")
+        await here.equal()
 
 
 async def test_a_restart_from_the_oldest_opens_one_attempt_and_sweeps_once(tmp_path: Path) -> None:

@@ -60,6 +60,15 @@ def open_log(
     if status:
         counters.refused += 1
         return restconf_error(status, "access-denied", "refused", request.path)
+    if stream.listeners:
+        if faults.refuse_second:
+            counters.refused += 1
+            return restconf_error(
+                faults.refuse_second, "access-denied", "one connection only", request.path
+            )
+        if faults.displace_first:
+            for listener in list(stream.listeners):
+                listener.drop()
     if faults.forget_log:
         faults.forget_log = False
         stream.forget_log()
@@ -84,6 +93,7 @@ class Session(ABC):
         self._site = site
         self._stream = stream
         self._reader = reader
+        self._restarts = site.faults.restarts_open
         self._request = request
         self._last_ping_at = asyncio.get_running_loop().time()
         self._sent_records = 0
@@ -163,6 +173,10 @@ class Session(ABC):
         while not self._closed:
             wake.clear()
             records: Sequence[LogRecord] = ()
+            if self._restarts != self._site.faults.restarts_open:
+                self._restarts = self._site.faults.restarts_open
+                faults = self._site.faults
+                self._reader = LogReader(self._stream, None, faults, self._site.now())
             if self._stream.state is StreamState.ACTIVE and not self._site.faults.silent:
                 if self._reader.lost():
                     self.drop()

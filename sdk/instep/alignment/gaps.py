@@ -38,7 +38,7 @@ def is_sparse(state: ContinuityState) -> bool:
 
 
 def gap_due(position: Position, least_s: float, now_us: int) -> bool:
-    """Whether an attempt begins now because of gaps. Sparse offsets call for one at most every
+    """Whether an attempt begins now because of gaps (A18). Sparse offsets call for one at most every
     `least_s`, twice as seldom with each gap since the last one, up to an hour.
     """
     state = position.continuity
@@ -103,6 +103,7 @@ class GapDetector:
         position: Position,
         young_us: int | None,
     ) -> str:
+        """The same, record by record (A18)."""
         offsets, appended_us = dict(position.offsets), position.appended_us
         last_us: dict[str, int] = {}
         missing = ""

@@ -510,7 +510,9 @@ class Alignment:
         self._progress.silence_from(now_us)
 
     def sweep_estimated(self, estimate: SweepEstimate) -> None:
-        """Decide about the sweep that is due: begin it, or hold it (A6)."""
+        """Decide about the sweep that is due: begin it, or hold it: it would remove too much (A6),
+        or all, because the log is empty, and no other stream has content (A19).
+        """
         self._estimate_requested = False
         share, least = self.settings.sweep_guard_share, self.settings.sweep_guard_records
         empty = self._log_was_empty and estimate.unmarked > 0

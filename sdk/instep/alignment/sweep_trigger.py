@@ -209,8 +209,8 @@ class PartitionProgress:
         deviations: dict[str, int],
         now_us: int,
     ) -> Sequence[RecordHeader]:
-        """The same, record by record. What goes backwards is counted and kept (A9). `stated`: the
-        records as they came.
+        """The same, record by record. What goes backwards is counted and kept (A9), and what is
+        older than others is noted (A21). `stated`: the records as they came.
         """
         appended_us = self.appended_us
         repeated: list[int] = []
