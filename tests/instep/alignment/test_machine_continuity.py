@@ -11,7 +11,7 @@ from instep import AlignmentSettings, Phase, Position, RecordType
 from instep.alignment.effects import EstimateSweep, NoticeKind, ProbeOldest, Reopen
 from instep.alignment.machine import Alignment
 from instep.model.batches import CommitResult
-from instep.model.position import decode_position
+from instep.model.position import ContinuityState, decode_position
 from instep.model.records import RecordChunk
 from instep.model.streams import Mode, Start, StreamInfo, StreamState, SweepEstimate
 from tests.instep.alignment.driver_kit import KEYS, Driver, aligned
@@ -31,6 +31,11 @@ def rebuilt(driver: Driver, *, ahead: int, gone: int = 3) -> None:
         del driver.log.alive[key]
     driver.log.now_us += MINUTE_US
     driver.log.lose(elsewhere=False, begins_at=following)
+
+
+def test_a_position_that_was_stored_before_opens() -> None:
+    stored = b'{"token":"t","offsets":{"0":3},"phase":"aligned","attempt":2,"lineage":1}'
+    assert decode_position(stored).continuity == ContinuityState()
 
 
 # -- a log that was lost and rebuilt ---------------------------------------------------------------

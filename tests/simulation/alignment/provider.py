@@ -166,6 +166,8 @@ class Instance:
         self.stream.log = log
         self.stream.records_changes = self.up and not empty
         self.empty = empty
+        # A log that was lost has no tombstones of what has ended meanwhile.
+        self._known.clear()
         if self.up and not empty:
             self.stream.republish_all()
 
