@@ -38,8 +38,8 @@ def is_sparse(state: ContinuityState) -> bool:
 
 
 def gap_due(position: Position, least_s: float, now_us: int) -> bool:
-    """Whether an attempt begins now because of gaps (A18). Sparse offsets call for one at most every
-    `least_s`, twice as seldom with each gap since the last one, up to an hour.
+    """Whether an attempt begins now because of gaps (A18). Sparse offsets call for one at most
+    every `least_s`, twice as seldom with each gap since the last one, up to an hour.
     """
     state = position.continuity
     if not state.gaps or position.phase is not Phase.ALIGNED:
