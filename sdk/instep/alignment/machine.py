@@ -37,6 +37,16 @@ from typing import Any
 
 import msgspec
 
+from instep.alignment.absence import (
+    empty_notices,
+    held_records,
+    judge_empty,
+    reread_due,
+    unguarded,
+    unproven_texts,
+    with_holds,
+    without_empty,
+)
 from instep.alignment.commit_batches import advanced_position, batch_at, decode_chunk
 from instep.alignment.continuity import Continuity, ContinuityCheck, partition_of
 from instep.alignment.effects import (
@@ -76,6 +86,8 @@ class AlignmentStatus(msgspec.Struct, frozen=True):
     phase: Phase = Phase.UNALIGNED
     """As durable, and so is `attempt`."""
     attempt: int = 0
+    unproven: int = 0
+    """Entities that the last sweep has left unproven (A17)."""
     caught_up: bool = False
     """Whether all that the log held when the stream was opened has come by."""
     sweep_held: bool = False
@@ -97,8 +109,9 @@ class Alignment:
         settings: AlignmentSettings | None = None,
         *,
         latest_only: bool = False,
+        marks_keys: bool = False,
     ) -> None:
-        """`latest_only`: see `Sink.latest_only`."""
+        """`latest_only` and `marks_keys`: see `Sink`."""
         self.stream = stream
         self.position = position
         """The committed position, with a phase or attempt that the next batch will carry."""
@@ -106,6 +119,7 @@ class Alignment:
         """The committed position."""
         self.settings = settings or AlignmentSettings()
         self._latest_only = latest_only
+        self._marks_keys = marks_keys
         self.caught_up = False
         """Whether all that the log held when the stream was opened has been read."""
         self._effects: list[Effect] = []
@@ -121,6 +135,11 @@ class Alignment:
         self._estimate_requested = False
         self._held = ""
         """The text of what a held sweep would remove."""
+        self._estimate_us = 0
+        """When the sweep was found to be due."""
+        self._empty_confirmed = False
+        self.stated_elsewhere_us = 0
+        """When another stream of the provider stated something last, as its driver knows (A19)."""
         self._pending_commit = False
         """Whether the phase moved since the last commit, and no batch has carried it yet."""
 
@@ -136,6 +155,7 @@ class Alignment:
         return AlignmentStatus(
             phase=durable.phase,
             attempt=durable.attempt,
+            unproven=self.position.unproven,
             caught_up=self.caught_up,
             sweep_held=undecided and durable.phase is held,
             read_delay_s=self.lag.read_delay_s,
@@ -308,6 +328,8 @@ class Alignment:
         )
         if records:
             self.lag.read(records[-1].appended_at_us, now_us, self.durable.phase)
+        if chunk.unreadable and not self._baseline:
+            position = with_holds(position, chunk.unreadable, marks_keys=self._marks_keys)
         content = partial(
             decode_chunk, self.stream, chunk, records, deviations, latest_only=self._latest_only
         )
@@ -323,16 +345,18 @@ class Alignment:
         """Answer `ProbeOlderEntity`; then give the chunk to `receive` again."""
         self._continuity.probe_answered(partition, has_older_entity=has_older_entity)
 
-    def baseline_page(self, rows: list[Record]) -> Batch:
-        """What to commit for a page of current state.
+    def baseline_page(self, page: list[Record] | RecordChunk) -> Batch:
+        """What to commit for a page of current state, with what of it cannot be read (A17).
 
         All that the stream brings beats it where the stream was opened at its newest record: no
         time is compared (A14). Where old records are read again, their times decide until the
         sweep.
         """
         lineage = _NO_LOG if self.position.opened_at_newest else None
-        content = RecordChunk(rows).decode
-        return batch_at(self.stream, self.settings, self._advance(), content, lineage=lineage)
+        chunk = page if isinstance(page, RecordChunk) else RecordChunk(page)
+        position = with_holds(self._advance(), chunk.unreadable, of_baseline=True)
+        content = partial(decode_chunk, self.stream, chunk, chunk.records, {}, latest_only=False)
+        return batch_at(self.stream, self.settings, position, content, lineage=lineage)
 
     def baseline_read(self, now_us: int) -> None:
         """Current state was read whole and committed: what was held is replayed next."""
@@ -342,12 +366,51 @@ class Alignment:
     def sweep_estimated(self, estimate: SweepEstimate) -> None:
         """Decide about the sweep that is due: begin it, or hold it (A6)."""
         self._estimate_requested = False
+        estimate = self._with_holds(estimate)
         share, least = self.settings.sweep_guard_share, self.settings.sweep_guard_records
         if estimate.unmarked > least and estimate.unmarked > estimate.total * share:
             self._held = f"{estimate.unmarked:,} of {estimate.total:,} entities"
             self._move(AlignmentEvent.SWEEP_HELD)
         else:
             self._move(AlignmentEvent.SWEEP_BEGUN)
+
+    def _with_holds(self, estimate: SweepEstimate) -> SweepEstimate:
+        """Settle what the attempt cannot prove absent (A17, A19); the estimate without it."""
+        holds = held_records(self.position.holds, estimate.accepted)
+        readable = None
+        if self._baseline:
+            readable = self.stream.readable
+            verdict = judge_empty(
+                self.position.empty,
+                estimate,
+                self.stream,
+                self.settings,
+                now_us=self._estimate_us,
+                stated_elsewhere_us=self.stated_elsewhere_us,
+                confirmed=self._empty_confirmed,
+            )
+            self._empty_confirmed = False
+            holds = without_empty(holds) + verdict.holds
+            self._set(empty=verdict.readings)
+            for notice in empty_notices(verdict, estimate, self.settings):
+                self._notice(NoticeKind.UNPROVEN, notice)
+        if holds != self.position.holds:
+            self._set(holds=holds)
+        return unguarded(estimate, holds, readable)
+
+    @property
+    def awaits_confirmation(self) -> bool:
+        """Whether classes are held of which the provider states nothing: an operator may confirm
+        that they are gone (A19).
+        """
+        return self.position.phase is Phase.ALIGNED and bool(self.position.empty.since_us)
+
+    def confirm_empty(self) -> None:
+        """An operator says that what the provider states nothing of is gone (A19): it is read once
+        more, and then believed.
+        """
+        self._empty_confirmed = True
+        self.realign("an operator confirms that what is not stated is gone")
 
     def release_sweep(self) -> None:
         """Let a held sweep go on."""
@@ -365,11 +428,16 @@ class Alignment:
             # Tombstones under unknown keys may be of entities that only a GET has shown. The sink
             # has stored the flag with the batch.
             position = msgspec.structs.replace(position, baseline_pending=True)
+        if not self._marks_keys and not self._baseline and batch.unreadable:
+            # Bodies are opened with the commit.
+            position = with_holds(position, batch.unreadable)
         self.position = self.durable = position
         self._pending_commit = False
         if phase is not batch.position.phase:
             self._set(phase=phase)
         self.lag.raise_watermark(batch.position.watermark_us)
+        if result.kept:
+            self._set(unproven=max(0, self.position.unproven + result.kept))
         if batch.sweep is not None:
             removed = self.position.sweep_removed + result.swept
             self._set(sweep_cursor=result.sweep_cursor, sweep_removed=removed)
@@ -394,6 +462,9 @@ class Alignment:
             self._realign_if_recovered(now_us)
         if baseline_due(self.position, self.settings.rebaseline_min_s, now_us):
             self.realign("a tombstone named an entity that only the baseline knew")
+            return None
+        if reread_due(self.position, now_us):
+            self.realign("the provider stated nothing of what is stored: it is read again")
             return None
         self._consider(self.position, now_us)
         if self.position.phase not in (Phase.ALIGNING, Phase.LOST):
@@ -449,6 +520,7 @@ class Alignment:
             return
         if self._progress.sweep_due(position, now_us):
             self._estimate_requested = True
+            self._estimate_us = now_us
             self._effects.append(EstimateSweep(position.attempt))
 
     def _emit_phase(self, position: Position) -> None:
@@ -457,7 +529,10 @@ class Alignment:
             removed = position.sweep_removed
             entities = "entity" if removed == 1 else "entities"
             swept = f"; its sweep removed {removed:,} {entities}" if removed else ""
-            self._notice(NoticeKind.ALIGNED, f"aligned by attempt {position.attempt}{swept}")
+            kept = f"; {position.unproven:,} are unproven" if position.unproven else ""
+            self._notice(NoticeKind.ALIGNED, f"aligned by attempt {position.attempt}{swept}{kept}")
+            for text in unproven_texts(position):
+                self._notice(NoticeKind.UNPROVEN, text)
             if self.stream.unprovable:
                 classes = ", ".join(sorted(self.stream.unprovable))
                 self._notice(

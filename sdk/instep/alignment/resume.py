@@ -149,7 +149,10 @@ def new_attempt(stream: StreamInfo, position: Position, *, new_log: bool, now_us
         recent=b"",
         sweep_cursor=0,
         sweep_removed=0,
+        unproven=0,
         baseline_pending=False,
+        holds=(),
+        held_before=position.holds or position.held_before,
     )
 
 

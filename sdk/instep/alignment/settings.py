@@ -44,3 +44,7 @@ class AlignmentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """… up to this."""
     rebaseline_min_s: Seconds = 60.0
     """Shortest time between baselines that are read because of unknown tombstones."""
+    empty_confirm_s: Seconds = 30.0
+    """A class of which entities are stored, and of which the provider states nothing, is gone when
+    its readings agree for this long (A19).
+    """

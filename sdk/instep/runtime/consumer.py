@@ -20,6 +20,7 @@ from instep.runtime.streams.assigned_streams import AssignedStreams
 from instep.runtime.streams.audit import audit_stream
 from instep.runtime.streams.discovery import StreamDiscovery
 from instep.runtime.streams.start_order import holds_others_up, streams_before
+from instep.runtime.streams.statements import Statements
 from instep.runtime.streams.worker import StreamWorker
 
 __all__ = ["Consumer"]
@@ -79,6 +80,7 @@ class Consumer(SinkService):
         self._source = source
         self._steady = self._environment.steady()
         self._workers: dict[str, StreamWorker] = {}
+        self._statements = Statements()
         report = partial(self._emit, "")
         self._discovery = StreamDiscovery(
             source, sink, self._settings, self._environment, report=report, assigned=assigned
@@ -236,6 +238,7 @@ class Consumer(SinkService):
             self._steady,
             report=self._emit,
             rediscover=lambda gone: self._discovery.again(gone, self._workers),
+            statements=self._statements,
         )
 
     def _is_aligned(self) -> bool:

@@ -86,7 +86,9 @@ class SharedSource(Source):
                 self._connections.remove(connection)
                 await connection.close()
 
-    def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
+    def baseline(
+        self, stream: StreamInfo, opened_at_us: int
+    ) -> AsyncIterator[list[Record] | RecordChunk]:
         """See `Source`."""
         return self._source.baseline(stream, opened_at_us)
 

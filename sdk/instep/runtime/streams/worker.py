@@ -28,11 +28,13 @@ from instep.runtime.health import StreamHealth
 from instep.runtime.retry import Environment, ReconnectPacing, is_retried_late
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.read_ahead import ReadAhead
+from instep.runtime.streams.statements import Statements
 
 __all__ = ["StreamWorker"]
 
 _CLOCK_NOISE_US = 100_000
 """A clock that differs by no more was not set."""
+_SAMPLE_BYTES = 80
 _REFRESH_S = 10.0
 """Longest wait, in seconds, for what is declared of a stream before it is opened again."""
 
@@ -50,7 +52,7 @@ class StreamWorker:
     Cancelling `run` at any await leaves the store as the last commit left it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its consumer makes it
         self,
         stream: StreamInfo,
         source: Source,
@@ -61,6 +63,7 @@ class StreamWorker:
         *,
         report: Report,
         rediscover: Callable[[StreamInfo], Awaitable[StreamInfo]],
+        statements: Statements | None = None,
     ) -> None:
         self.stream = stream
         self._source = source
@@ -70,6 +73,7 @@ class StreamWorker:
         self._environment = environment
         self._report = report
         self._rediscover = rediscover
+        self._statements = statements or Statements()
         self._core: Alignment | None = None
         self._feed: Feed | None = None
         self._read_ahead: ReadAhead | None = None
@@ -97,6 +101,7 @@ class StreamWorker:
         """Whether anything of this stream was ever committed, also by an earlier process."""
         self._records = 0
         self._quarantined = 0
+        self._gave_way = 0
         self._deviations: dict[str, int] = {}
 
     def __repr__(self) -> str:
@@ -135,6 +140,7 @@ class StreamWorker:
             stream=self.stream.id,
             phase=status.phase,
             attempt=status.attempt,
+            unproven=status.unproven,
             caught_up=status.caught_up,
             records=self._records,
             read_delay_s=status.read_delay_s,
@@ -230,6 +236,7 @@ class StreamWorker:
                 self._position,
                 self._settings.alignment,
                 latest_only=self._sink.latest_only,
+                marks_keys=self._sink.marks_keys,
             )
             if self._realign_reason:
                 self._core.realign(self._realign_reason)
@@ -290,7 +297,7 @@ class StreamWorker:
                 await self._handle(core, read_ahead, chunk)
                 phase = core.position.phase
                 read_ahead.aligned = core.caught_up and phase is Phase.ALIGNED
-                if phase is Phase.SWEEP_HELD:
+                if phase is Phase.SWEEP_HELD or core.awaits_confirmation:
                     await self._ask_for_release(core)
 
     async def _handle(
@@ -313,14 +320,22 @@ class StreamWorker:
     async def _commit(self, core: Alignment, batch: Batch) -> None:
         result = await self._sink.commit(batch)
         self._succeeded = True
+        if batch.records:
+            self._statements.note(self.stream.id, self._provider_us())
         # Counts records of the log, also those that were compacted; baseline rows have no place in
         # it.
         stated = batch.position.records - core.durable.records
         self._records += stated or len(batch.records)
         self._quarantined += len(batch.unreadable)
+        if result.gave_way and not self._gave_way:
+            text = "the quarantine is full: its oldest records give way to others"
+            self._report(self.stream.id, "quarantine-full", text)
+        self._gave_way += result.gave_way
         for kind, times in batch.deviations.items():
             if kind not in self._deviations:
-                self._report(self.stream.id, "deviation", kind)
+                sample = batch.samples.get(kind)
+                text = kind if sample is None else f"{kind}: {ascii(sample[:_SAMPLE_BYTES])[1:]}"
+                self._report(self.stream.id, "deviation", text)
             self._deviations[kind] = self._deviations.get(kind, 0) + times
         core.committed(batch, result)
         self._position = core.durable
@@ -349,6 +364,7 @@ class StreamWorker:
                             continue
                         estimate = await self._sink.estimate_sweep(self.stream.id, effect.attempt)
                         # The held sweep may have been released while the store counted.
+                        core.stated_elsewhere_us = self._statements.elsewhere_us(self.stream.id)
                         if core.position.phase is not Phase.SWEEPING:
                             core.sweep_estimated(estimate)
                     case ReadBaseline():
@@ -393,14 +409,17 @@ class StreamWorker:
 
     async def _ask_for_release(self, core: Alignment) -> None:
         """Check from time to time whether another process has released the held sweep (`instep
-        sweep release`).
+        sweep release`), or has confirmed that what the provider does not state is gone (A19).
         """
-        if not self.sweep_held or self._now() < self._ask_release_s:
+        waits = self.sweep_held or core.awaits_confirmation
+        if not waits or self._now() < self._ask_release_s:
             return
         self._ask_release_s = self._now() + self._settings.poll_state_s
         with contextlib.suppress(InstepError):
             released = await self._sink.is_sweep_released(self.stream.id, core.position.attempt)
-            if released and self.sweep_held:
+            if released and core.awaits_confirmation:
+                core.confirm_empty()
+            elif released and self.sweep_held:
                 self.release_sweep()
 
     @property
