@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Literal
+from typing import Final, Literal
 
 from sqlalchemy import Connection, text
 
-__all__ = ["count_deviations"]
+__all__ = ["count_deviations", "keep_samples"]
+
+_SAMPLE: Final = text("""
+    INSERT INTO instep_sample (stream_no, deviation, raw, at_us)
+    VALUES (:no, :kind, :raw, :now_us) ON CONFLICT DO NOTHING
+""")
 
 
 def count_deviations(
@@ -29,3 +34,11 @@ def count_deviations(
         text(f"UPDATE {table} SET deviations = :counts WHERE id = :no"),
         {"no": no, "counts": json.dumps(counts)},
     )
+
+
+def keep_samples(
+    connection: Connection, no: int, samples: Mapping[str, bytes], now_us: int
+) -> None:
+    """Keep the first text of each kind that was no record (A17)."""
+    for kind, raw in samples.items():
+        connection.execute(_SAMPLE, {"no": no, "kind": kind, "raw": raw, "now_us": now_us})

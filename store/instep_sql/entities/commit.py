@@ -13,9 +13,16 @@ from instep.model.position import Position
 from instep.model.records import Record
 from instep_sql import fencing
 from instep_sql.alarms import maintenance as alarms
-from instep_sql.deviations import count_deviations
+from instep_sql.deviations import count_deviations, keep_samples
 from instep_sql.engine.dialect import Dialect
-from instep_sql.entities import change_only, journal, key_reconciliation, quarantine, streams
+from instep_sql.entities import (
+    change_only,
+    journal,
+    key_reconciliation,
+    quarantine,
+    streams,
+    unproven,
+)
 from instep_sql.entities.entity_rows import write_rounds
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import sweep
@@ -50,6 +57,7 @@ def commit(
     1. The position is advanced (A1); `FencedError` if another process has advanced it.
     2. Records are written by rule A3, and their changes appended to the journal. Where they are
        kept, episodes of alarms and series of measurements follow each statement.
+       An entity whose last record cannot be read is marked by its key, and unproven (A17).
     3. The step of the sweep follows: the entities of the batch are marked by then.
     4. Where they are kept, places, references and projections follow the changed entities.
     5. Unreadable records go to quarantine, and departures from the specification are counted.
@@ -68,15 +76,27 @@ def commit(
             by_uuid=batch.by_uuid,
             now_us=now_us,
         )
+    singled_out = 0
+    if batch.unreadable or stream.singled_out:
+        singled_out = unproven.follow(
+            connection, dialect, stream, batch, mode=options.journal, now_us=now_us
+        )
     if written.unresolved_keys:
         streams.set_baseline_pending(connection, stream.no, batch.position)
     result = CommitResult(
-        written=written.written, deleted=written.deleted, unresolved_keys=written.unresolved_keys
+        written=written.written,
+        deleted=written.deleted,
+        kept=singled_out,
+        unresolved_keys=written.unresolved_keys,
     )
     if batch.sweep is not None:
         swept = sweep(connection, dialect, stream, batch.sweep, mode=options.journal, now_us=now_us)
         result = msgspec.structs.replace(
-            result, swept=len(swept.keys), sweep_cursor=swept.cursor, sweep_done=swept.done
+            result,
+            swept=len(swept.keys),
+            kept=singled_out + swept.kept,
+            sweep_cursor=swept.cursor,
+            sweep_done=swept.done,
         )
         if stream.alarms:
             began_us = batch.position.attempt_started_at_us
@@ -85,7 +105,7 @@ def commit(
         references.follow(connection, dialect, stream.no, now_us)
     projected.follow(connection, dialect, stream.no, projections, now_us)
     if batch.unreadable:
-        quarantine.keep(
+        gone = quarantine.keep(
             connection,
             dialect,
             stream.no,
@@ -93,8 +113,10 @@ def commit(
             options=options,
             now_us=now_us,
         )
+        result = msgspec.structs.replace(result, gave_way=gone)
     if batch.deviations:
         count_deviations(connection, "instep_stream", stream.no, batch.deviations)
+        keep_samples(connection, stream.no, batch.samples, now_us)
     if options.journal is not Journal.OFF:
         journal.trim(connection, dialect, options, len(batch.records) + result.swept, now_us)
     if stream.alarms:

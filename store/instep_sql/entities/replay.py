@@ -12,7 +12,7 @@ from instep.errors import SinkError
 from instep.model.records import Record
 from instep_sql import fencing
 from instep_sql.engine.dialect import Dialect
-from instep_sql.entities import commit, quarantine, streams
+from instep_sql.entities import commit, quarantine, streams, unproven
 from instep_sql.options import SqlOptions
 from instep_sql.references import maintenance as references
 
@@ -58,5 +58,7 @@ def replay(
     )
     if row.references:
         references.follow(connection, dialect, row.no, now_us)
+    if row.singled_out:
+        unproven.prove_again(connection, row, row.position.attempt, mode=row.journal, now_us=now_us)
     quarantine.mark_replayed(connection, entry, now_us)
     return done.written + done.deleted

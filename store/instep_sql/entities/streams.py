@@ -34,6 +34,8 @@ _FIND: Final = text("""
            EXISTS (SELECT 1 FROM instep_projection WHERE name = 'references') AS referring,
            EXISTS (SELECT 1 FROM instep_projection WHERE name = 'alarms') AS alarms,
            EXISTS (SELECT 1 FROM instep_projection WHERE name = 'measurements') AS measuring,
+           EXISTS (SELECT 1 FROM instep_unproven
+                   WHERE stream_no = instep_stream.id AND key <> '') AS singled_out,
            (SELECT definition FROM instep_projection
             WHERE name = 'alarm-names:' || instep_stream.consumer) AS alarm_names
     FROM instep_stream WHERE consumer = :consumer AND stream = :stream
@@ -91,6 +93,8 @@ class StreamRow(msgspec.Struct):
     """Whether the store keeps episodes of alarms."""
     measurements: bool = False
     """Whether the store keeps series of measurements."""
+    singled_out: bool = False
+    """Whether an entity may be unproven by a reason of its own (A22)."""
     alarm_names: dict[str, str] = {}
     """The normalized names of native conditions (4.9)."""
 
@@ -115,6 +119,7 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
         references=bool(row.referring),
         alarms=bool(row.alarms),
         measurements=bool(row.measuring),
+        singled_out=bool(row.singled_out),
         alarm_names=json.loads(row.alarm_names or "{}"),
     )
 
