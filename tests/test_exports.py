@@ -59,6 +59,7 @@ NAMES = {
     "instep.alignment": [
         "Alignment",
         "AlignmentSettings",
+        "is_held",
     ],
     "instep.coordination": [
         "Role",
@@ -69,6 +70,7 @@ NAMES = {
         "Batch",
         "CommitResult",
         "DecodedRecords",
+        "Hold",
         "Measurement",
         "MessageHeader",
         "Ranges",

@@ -9,6 +9,7 @@ from instep.model.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from instep.model.alarms import AlarmEpisode
     from instep.model.batches import Batch, CommitResult, SweepStep
+    from instep.model.holds import Hold
     from instep.model.measurements import Measurement
     from instep.model.messages import Attachment, MessageHeader
     from instep.model.position import SweepBarrier
@@ -22,6 +23,7 @@ __all__ = [
     "Batch",
     "CommitResult",
     "DecodedRecords",
+    "Hold",
     "Measurement",
     "MessageHeader",
     "Ranges",
@@ -43,6 +45,7 @@ __getattr__, __dir__ = lazy_exports(
             "CommitResult",
             "SweepStep",
         ),
+        "instep.model.holds": ("Hold",),
         "instep.model.measurements": ("Measurement",),
         "instep.model.messages": ("Attachment", "MessageHeader"),
         "instep.model.position": ("SweepBarrier",),

@@ -237,7 +237,7 @@ def _single_out(
     if not found:
         return 0
     stream.singled_out = True
-    reasons = [
+    reasons: list[dict[str, Any]] = [
         {
             "no": no,
             "key": row.key,
