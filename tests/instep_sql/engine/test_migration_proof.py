@@ -17,8 +17,9 @@ _POSITION = '{"token":"t1","ordinal":1,"phase":"aligned","attempt":1,"lineage":1
 _OLD = (
     (
         "INSERT INTO instep_stream (consumer, stream, kind, position, token, appended_at_us, phase,"
-        " attempt, ordinal, records, info, deviations, journal, updated_at_us) VALUES ('east', 's1',"
-        f" 'stream', '{_POSITION}', 't1', 1, 'aligned', 1, 1, 1, '{{}}', '{{}}', 'off', 1)"
+        " attempt, ordinal, records, info, deviations, journal, updated_at_us)"
+        f" VALUES ('east', 's1', 'stream', '{_POSITION}', 't1', 1, 'aligned', 1, 1, 1, '{{}}',"
+        " '{}', 'off', 1)"
     ),
     *(
         'INSERT INTO instep_entity (stream_no, key, class, token, partition, "offset",'
