@@ -29,6 +29,7 @@ from instep import (
     StoreUnavailableError,
     StreamInfo,
 )
+from instep.alignment import is_held
 from instep.model import Batch, CommitResult, RecordHeader, SweepEstimate, SweepStep, Unreadable
 from instep.model.ordering import supersedes
 from instep.ports import Sink, StoreReader
@@ -134,8 +135,15 @@ def _apply(stream: Stream, record: Record) -> bool:
 
 
 def _sweep(stream: Stream, step: SweepStep) -> int:
-    """Remove in one step what the attempt did not mark. Returns how many entities were removed."""
-    gone = [key for key, entity in stream.entities.items() if entity.attempt < step.attempt]
+    """Remove in one step what the attempt did not mark, unless it could not read all that may be
+    about it (A17). Returns how many entities were removed.
+    """
+    gone = [
+        key
+        for key, entity in stream.entities.items()
+        if entity.attempt < step.attempt
+        and not is_held(step.holds, entity.record, entity.record.entity_class, entity.lineage)
+    ]
     for key in gone:
         del stream.entities[key]
     return len(gone)

@@ -24,6 +24,7 @@ OPAQUE = {
     "intake",
     "metrics",
     "pair",
+    "samples",
     "patch",
     "previous",
     "elapsed_s_by_table",

@@ -59,6 +59,7 @@ NAMES = {
     "instep.alignment": [
         "Alignment",
         "AlignmentSettings",
+        "is_held",
     ],
     "instep.coordination": [
         "Role",
@@ -68,6 +69,7 @@ NAMES = {
         "Batch",
         "CommitResult",
         "DecodedRecords",
+        "Hold",
         "MessageHeader",
         "Ranges",
         "RecordChunk",

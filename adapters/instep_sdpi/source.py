@@ -153,6 +153,8 @@ class SdpiSource(Source):
             mode=Mode.BASELINE,
             classes=tuple(sorted(classes)),
             readable=classes,
+            # The answer is an MDIB of one version, whole.
+            absence_stated=classes,
             variant=" ".join(kind.name for kind in kinds),
             resumable=False,
             keys_are_uuids=True,

@@ -24,7 +24,7 @@ from instep.errors import (
     UnreachableError,
 )
 from instep.model.conversion import converter
-from instep.model.records import Record
+from instep.model.records import Record, RecordChunk
 from instep.model.streams import Mode, Start, StreamInfo, StreamState
 from instep.ports.source import Feed, Source
 from instep_http import client_context
@@ -351,6 +351,7 @@ class TapiSource(Source):
             compaction_delay_s=type_.compaction_delay_s,
             tombstone_retention_s=type_.tombstone_retention_s,
             record_retention_s=type_.record_retention_s,
+            absence_stated=left_out if mode is Mode.BASELINE else frozenset(),
             unprovable=unprovable_classes(type_.classes) if mode is Mode.BASELINE else frozenset(),
             compacts=mode is Mode.BASELINE and compacts(type_),
             readable=readable_classes(type_.classes) | left_out
@@ -422,7 +423,9 @@ class TapiSource(Source):
             self._held,
         )
 
-    async def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
+    async def baseline(
+        self, stream: StreamInfo, opened_at_us: int
+    ) -> AsyncIterator[list[Record] | RecordChunk]:
         """See `Source.baseline`."""
         details = _details(stream)
         address = ContextAddress(details.endpoint, details.context, details.streams)
@@ -432,7 +435,7 @@ class TapiSource(Source):
         )
         async with aclosing(read) as pages:
             async for page in pages:
-                if details.below:
+                if details.below and not isinstance(page, RecordChunk):
                     yield [one for one in page if is_below(one, details.below)]
                 else:
                     yield page

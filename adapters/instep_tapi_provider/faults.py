@@ -31,6 +31,7 @@ class Faults:
         and nothing is closed (5.8).
     Frames:
         malformed_every: each n-th record is cut short, so is no JSON.
+        unreadable_every: each n-th record has an append time that no reader can read.
         duplicate_every: each n-th record is sent twice.
         oversized_every, oversized_bytes: before each n-th record comes a frame of this size.
         fragment_every, fragment_pause_s: each n-th record is sent in two fragments, with this pause
@@ -40,6 +41,8 @@ class Faults:
     Requests:
         unauthorized_once: the next request with a login gets 401; turns itself off.
         restconf_status: RESTCONF reads are refused with this HTTP status.
+        restconf_empty: RESTCONF reads of the network state an empty container, as a controller
+        does that is still loading its data.
         restconf_spares_discovery: … but not those of the stream context.
         refuse_services: orders of connectivity-services are refused with this HTTP status.
     Load:
@@ -62,6 +65,7 @@ class Faults:
     displace_first: bool = False
     restarts_open: int = 0
     malformed_every: int | None = None
+    unreadable_every: int | None = None
     duplicate_every: int | None = None
     oversized_every: int | None = None
     oversized_bytes: int = 10 * 1024 * 1024
@@ -71,6 +75,7 @@ class Faults:
     shuffle_partitions: bool = False
     unauthorized_once: bool = False
     restconf_status: int | None = None
+    restconf_empty: bool = False
     restconf_spares_discovery: bool = True
     refuse_services: int | None = None
     storm_changes_per_s: float = 0.0
@@ -84,6 +89,7 @@ class Faults:
             self.drop_after_records is not None
             or self.stall_after_records is not None
             or self.malformed_every
+            or self.unreadable_every
             or self.duplicate_every
             or self.oversized_every
             or self.fragment_every

@@ -32,7 +32,8 @@ from instep_sql.messages import reading
 from instep_sql.messages.reading import MessageReading
 from instep_sql.names import check_name
 from instep_sql.options import SqlOptions
-from instep_sql.status_rows import STREAMS, stream_status
+from instep_sql.proof_sql import IS_UNPROVEN, PROOF_COLUMNS, PROOF_JOIN
+from instep_sql.status_rows import SAMPLES, SCOPES, STREAMS, stream_statuses
 from instep_sql.stored_entities import stored_entity
 
 __all__ = ["ProjectionError", "SqlReader", "now_us"]
@@ -52,7 +53,7 @@ _COUNTS: Final = text("""
 """)
 _NEWEST: Final = text("SELECT coalesce(max(cursor), 0) FROM instep_change")
 _PAGE: Final = """
-    SELECT t.*, {owner.consumer} AS consumer, {owner.stream} AS stream
+    SELECT t.*, {owner.consumer} AS consumer, {owner.stream} AS stream {owner.more}
     FROM {table} AS t {owner.join}
     WHERE t.{id} > :after {conditions} ORDER BY t.{id} LIMIT :size
 """
@@ -84,9 +85,12 @@ class _Owner(NamedTuple):
     join: str
     consumer: str = "s.consumer"
     stream: str = "s.stream"
+    more: str = ""
+    """Further columns."""
 
 
 _OF_STREAM: Final = _Owner("JOIN instep_stream AS s ON s.id = t.stream_no")
+_OF_STREAM_WITH_PROOF: Final = _Owner(_OF_STREAM.join + PROOF_JOIN, more=f", {PROOF_COLUMNS}")
 # The quarantine holds records of a stream and messages of a receiver; for messages, the scope is
 # shown as the stream.
 _OF_STREAM_OR_RECEIVER: Final = _Owner(
@@ -136,8 +140,12 @@ class SqlReader(MessageReading, SweepReader, LeaseReader, StoreReader):
 
     async def streams(self) -> list[StreamStatus]:
         """The committed status of all streams of all consumers."""
-        rows = await self._fetch(lambda connection: connection.execute(text(STREAMS)).all())
-        return [stream_status(row) for row in rows]
+
+        def find(connection: Connection) -> list[StreamStatus]:
+            queries = (STREAMS, SCOPES, SAMPLES)
+            return stream_statuses(*(connection.execute(text(one)).all() for one in queries))
+
+        return await self._fetch(find)
 
     async def entities(
         self,
@@ -146,15 +154,17 @@ class SqlReader(MessageReading, SweepReader, LeaseReader, StoreReader):
         stream: str | None = None,
         entity_class: str | None = None,
         key: str | None = None,
+        unproven: bool = False,
     ) -> AsyncIterator[StoredEntity]:
-        """Iterate over the entities, in the order of their first commit."""
+        """Iterate over the entities, in the order of their first commit; only the `unproven`."""
         wanted = {
             "consumer": ("s.consumer", consumer),
             "stream": ("s.stream", stream),
             "class": ("t.class", entity_class),
             "key": ("t.key", key),
         }
-        async for row in self._pages("instep_entity", "id", 0, wanted):
+        owner, only = _OF_STREAM_WITH_PROOF, f" AND {IS_UNPROVEN}" if unproven else ""
+        async for row in self._pages("instep_entity", "id", 0, wanted, owner, also=only):
             yield stored_entity(row)
 
     async def count_entities(self, *, stream: str | None = None) -> list[EntityCount]:
@@ -277,6 +287,11 @@ class SqlReader(MessageReading, SweepReader, LeaseReader, StoreReader):
                 raw=row.raw,
                 consumer=row.consumer,
                 replayed_at_us=row.replayed_at_us,
+                times=row.times,
+                last_at_us=row.last_at_us or row.received_at_us,
+                key=row.key,
+                digest="" if row.digest is None else bytes(row.digest).hex(),
+                accepted_at_us=row.accepted_at_us,
             )
 
     async def replay(self, id: int, chunk: RecordChunk) -> int:
@@ -317,6 +332,15 @@ class SqlReader(MessageReading, SweepReader, LeaseReader, StoreReader):
             schema.migrate(connection, self._dialect)
             reading.give_up_messages(connection, ids, stream, self._clock_us())
             return quarantine.drop(connection, ids, stream)
+
+        return await self._write(work)
+
+    async def accept(self, consumer: str, digest: str) -> int:
+        """See `StoreReader`."""
+
+        def work(connection: Connection) -> int:
+            schema.migrate(connection, self._dialect)
+            return quarantine.accept(connection, consumer, digest, self._clock_us())
 
         return await self._write(work)
 
@@ -375,9 +399,10 @@ class SqlReader(MessageReading, SweepReader, LeaseReader, StoreReader):
         wanted: dict[str, tuple[str, Any]],
         owner: _Owner = _OF_STREAM,
         check: Callable[[Connection, int], None] | None = None,
+        also: str = "",
     ) -> AsyncIterator[Row[Any]]:
         given = {name: value for name, (_, value) in wanted.items() if value is not None}
-        conditions = "".join([f" AND {wanted[name][0]} = :{name}" for name in given])
+        conditions = "".join([f" AND {wanted[name][0]} = :{name}" for name in given]) + also
         query = _PAGE.format(table=table, id=order, conditions=conditions, owner=owner)
         async for row in self._paged(query, order, after, given, check):
             yield row

@@ -6,40 +6,53 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
 from instep.coordination.lease import LeaseState
-from instep.model.entities import StreamStatus
+from instep.model.entities import StreamStatus, Unproven
 from instep.model.position import decode_position
+from instep_sql.proof_sql import IS_UNPROVEN
 
 __all__ = [
     "HEAD",
     "LEASES",
     "LEASE_COLUMNS",
+    "SAMPLES",
+    "SCOPES",
     "STORED_VERSION",
     "STREAMS",
     "VERSION_TABLE",
     "file_status",
     "lease_state",
-    "stream_status",
+    "stream_statuses",
 ]
 
 VERSION_TABLE: Final = "instep_schema"
-HEAD: Final = "0100"
+HEAD: Final = "0103"
 """The newest revision in `migrations/versions` (a test holds them equal)."""
 STORED_VERSION: Final = f"SELECT version_num FROM {VERSION_TABLE}"
-STREAMS: Final = """
+STREAMS: Final = f"""
     SELECT s.*,
       (SELECT count(*) FROM instep_entity AS e WHERE e.stream_no = s.id) AS entities,
-      (SELECT count(*) FROM instep_entity AS e WHERE e.stream_no = s.id AND e.proven = 0)
-        AS unproven,
+      CASE WHEN EXISTS (SELECT 1 FROM instep_unproven AS u
+                        WHERE u.stream_no = s.id AND u.key = '')
+        THEN (SELECT count(*) FROM instep_entity AS t
+              WHERE t.stream_no = s.id AND {IS_UNPROVEN})
+        ELSE (SELECT count(*) FROM instep_entity AS t WHERE t.stream_no = s.id AND t.proven = 0)
+      END AS unproven,
       (SELECT count(*) FROM instep_quarantine AS q
        WHERE q.stream_no = s.id AND q.replayed_at_us IS NULL) AS quarantined
     FROM instep_stream AS s WHERE s.kind = 'stream' ORDER BY s.consumer, s.stream
 """
+SCOPES: Final = """
+    SELECT stream_no, class AS entity_class, partition, reason, digest, since_us
+    FROM instep_unproven WHERE key = '' ORDER BY id
+"""
+SAMPLES: Final = "SELECT stream_no, deviation, raw FROM instep_sample"
 LEASE_COLUMNS: Final = "consumer, epoch, nonce, beat, holder, lease_s, asked_epoch = epoch AS asked"
 LEASES: Final = f"SELECT {LEASE_COLUMNS} FROM instep_lease ORDER BY consumer"
 _SEQUENCE: Final = "SELECT id FROM instep_sequence LIMIT 1"
@@ -68,7 +81,11 @@ def file_status(url: str) -> tuple[list[StreamStatus], dict[str, LeaseState]] | 
             if connection.execute(_SEQUENCE).fetchone() is not None:
                 return None
             return (
-                [stream_status(row) for row in connection.execute(STREAMS)],
+                stream_statuses(
+                    connection.execute(STREAMS),
+                    connection.execute(SCOPES),
+                    connection.execute(SAMPLES),
+                ),
                 {row.consumer: lease_state(row) for row in connection.execute(LEASES)},
             )
     except sqlite3.Error:
@@ -81,19 +98,40 @@ def _with_attributes(cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> SimpleName
     return SimpleNamespace(**dict(zip(names, row, strict=True)))
 
 
-def stream_status(row: Any) -> StreamStatus:
-    """A row of `STREAMS`, whose columns are its attributes."""
-    return StreamStatus(
-        consumer=row.consumer,
-        stream=row.stream,
-        position=decode_position(row.position),
-        info=json.loads(row.info),
-        entities=row.entities,
-        quarantined=row.quarantined,
-        deviations=json.loads(row.deviations),
-        updated_at_us=row.updated_at_us,
-        unproven=row.unproven,
-    )
+def stream_statuses(
+    rows: Iterable[Any], scopes: Iterable[Any], samples: Iterable[Any]
+) -> list[StreamStatus]:
+    """The rows of `STREAMS` with those of `SCOPES` and `SAMPLES`, whose columns are attributes."""
+    because: dict[int, list[Unproven]] = {}
+    for one in scopes:
+        because.setdefault(one.stream_no, []).append(
+            Unproven(
+                reason=one.reason,
+                entity_class=one.entity_class,
+                partition=one.partition,
+                digest=one.digest,
+                since_us=one.since_us,
+            )
+        )
+    seen: dict[int, dict[str, bytes]] = {}
+    for one in samples:
+        seen.setdefault(one.stream_no, {})[one.deviation] = bytes(one.raw)
+    return [
+        StreamStatus(
+            consumer=row.consumer,
+            stream=row.stream,
+            position=decode_position(row.position),
+            info=json.loads(row.info),
+            entities=row.entities,
+            quarantined=row.quarantined,
+            deviations=json.loads(row.deviations),
+            updated_at_us=row.updated_at_us,
+            unproven=row.unproven,
+            unproven_because=tuple(because.get(row.id, ())),
+            samples=seen.get(row.id, {}),
+        )
+        for row in rows
+    ]
 
 
 def lease_state(row: Any) -> LeaseState:

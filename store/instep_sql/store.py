@@ -133,6 +133,11 @@ class SqlStore(Sink):
         return self.options.journal is Journal.OFF and not self._kept.statements
 
     @property
+    def marks_keys(self) -> bool:
+        """See `Sink`."""
+        return True
+
+    @property
     def several_processes(self) -> bool:
         """See `Sink`: they share a file or a server, but no memory."""
         return not self._dialect.in_memory

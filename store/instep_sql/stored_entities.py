@@ -43,7 +43,10 @@ def rows_of_classes(connection: Connection, classes: Collection[str]) -> Iterato
 
 
 def stored_entity(row: Row[Any]) -> StoredEntity:
-    """An entity of a row of `instep_entity`, with its consumer and stream."""
+    """An entity of a row of `instep_entity`, with its consumer and stream, and with its proof where
+    the columns of `proof_sql` are in the row.
+    """
+    reason = getattr(row, "unproven_reason", "" if row.proven else "no-resource")
     return StoredEntity(
         stream=row.stream,
         key=row.key,
@@ -54,7 +57,10 @@ def stored_entity(row: Row[Any]) -> StoredEntity:
         body=row.body,
         envelope=row.envelope,
         uuid=row.uuid,
-        proven=bool(row.proven),
+        proven=not reason,
+        unproven=(reason or "").strip(),
+        proven_at_us=getattr(row, "proven_at_us", None) or 0,
+        proven_by=getattr(row, "proven_by", None) or "",
         consumer=row.consumer,
     )
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from instep.errors import TokenRefusedError, UnreachableError
+from instep.model.records import Record
 from instep.model.streams import Mode, Start, StreamState
 from instep_tapi.facts.names import LogRecordStrategy
 from instep_tapi_provider import Faults, ProviderSettings, RecordStyle, StreamSettings, Wrapper
@@ -200,7 +201,10 @@ async def test_a_truncated_stream_is_aligned_from_a_baseline() -> None:
         info = await only(source)
         assert info.mode is Mode.BASELINE
         assert {"NODE", "NODE_EDGE_POINT", "TOPOLOGY"} <= info.readable
-        records = [record async for page in source.baseline(info, 7) for record in page]
+        records: list[Record] = []
+        async for page in source.baseline(info, 7):
+            assert isinstance(page, list)
+            records += page
         assert same(records, provider.entities("network"))
         assert {record.token for record in records} == {""}
         assert {record.appended_at_us for record in records} == {7}

@@ -30,6 +30,12 @@ _DAY_US = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _US = timedelta(microseconds=1)
 MAX_TIME_CHARS = 64
+# An RFC 9557 suffix, as java.time writes it: the name repeats what the offset says.
+_ZONE_NAME = re.compile(r"(?:\[!?[A-Z0-9_+\-/=:]{1,64}\])+$", re.ASCII)
+# From 2001 to 2033: from a 2 on, digits may as well be a yyyyMMddhhmmss that was cut short.
+_EPOCH_DIGITS = re.compile(r"(1(?:\d{9}|\d{12}|\d{15}|\d{18}))(?:\.(\d{1,12}))?", re.ASCII)
+_EPOCH_US = {10: (1_000_000, 1), 13: (1_000, 1), 16: (1, 1), 19: (1, 1_000)}
+"""By the number of digits: what the number is multiplied with and divided by to be microseconds."""
 _UNITS_S = {
     **dict.fromkeys(("", "m", "min", "mins", "minute", "minutes"), _MINUTE_S),
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
@@ -49,12 +55,22 @@ def read_time(text: str) -> tuple[int, str | None]:
     """Microseconds since the epoch, and the kind of deviation if the spelling is one.
 
     RFC 3339 is what TR-548 shows (6.3), ``20211102223713.0-0500`` what the YANG describes. A leap
-    second is read as the last microsecond before it, 24:00:00 as the beginning of the next day.
+    second is read as the last microsecond before it, 24:00:00 as the beginning of the next day. So
+    are seconds, milliseconds, microseconds and nanoseconds since 1970, told apart by their number
+    of digits, and a time with the name of its zone behind the offset (RFC 9557).
+
     Raises `ValueError` or `OverflowError` for anything else.
     """
     text = text.strip().upper()
     if len(text) > MAX_TIME_CHARS:
         raise ValueError(f"a time of more than {MAX_TIME_CHARS} characters")
+    if epoch := _EPOCH_DIGITS.fullmatch(text):
+        return _since_1970(*epoch.groups()), "epoch-time"
+    if named := _ZONE_NAME.search(text):
+        at_us, deviation = read_time(text[: named.start()])
+        if deviation == "time-without-zone":
+            raise ValueError(f"{text!r} names a zone and no offset")
+        return at_us, "zone-name"
     if leap := _LEAP_SECOND.match(text):
         return _read(f"{leap[1]}59.999999{text[leap.end() :]}")[0], "leap-second"
     if midnight := _HOUR_24.match(text):
@@ -77,6 +93,12 @@ def time_us(text: str | None) -> int | None:
         return read_time(text)[0]
     except (ValueError, OverflowError):
         return None
+
+
+def _since_1970(digits: str, fraction: str | None) -> int:
+    times, parts = _EPOCH_US[len(digits)]
+    part = int((fraction or "0").ljust(12, "0")) * times // 10**12
+    return int(digits) * times // parts + part // parts
 
 
 def _read(text: str) -> tuple[int, str | None]:

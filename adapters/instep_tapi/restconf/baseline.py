@@ -1,8 +1,9 @@
 """Reads current state by GET, class by class, for logs that cannot give it alone, as truncated ones
 (TR-548 3.8.1.2).
 
-A baseline is whole or it is an error: what cannot be read must never look like what is not there.
-It states an entity as the stream would, and each entity once (A13).
+What cannot be read must never look like what is not there: an answer that is cut short is an error,
+an element that cannot be read is given as unreadable. A baseline states an entity as the stream
+would, and each entity once (A13).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final
 from yarl import URL
 
 from instep.errors import AuthenticationError, BaselineError, SourceError
-from instep.model.records import Record
+from instep.model.records import Record, RecordChunk
 from instep_tapi.facts.containment import CONTEXT, carried_classes
 from instep_tapi.facts.names import ANY_CLASS, CONDITION_DETECTOR
 from instep_tapi.restconf.baseline_process import stated_pages
@@ -24,7 +25,8 @@ from instep_tapi.restconf.discovery import ContextAddress
 
 __all__ = ["read_baseline", "readable_classes", "unprovable_classes"]
 
-_LACKING = {400, 404, 405}
+_LACKING = {204, 400, 404, 405}
+_NO_CONTENT = 204
 
 _RESOURCES: Final[dict[str, frozenset[str]]] = {
     "service-interface-point": frozenset({"SERVICE_INTERFACE_POINT"}),
@@ -116,8 +118,9 @@ async def read_baseline(
     classes: Iterable[str],
     opened_at_us: int,
     followed: Iterable[str] = (),
-) -> AsyncGenerator[list[Record], None]:
-    """Pages of records of the current state of these classes. Raises `SourceError`.
+) -> AsyncGenerator[list[Record] | RecordChunk, None]:
+    """Pages of records of the current state of these classes, a `RecordChunk` where something of
+    it cannot be read. Raises `SourceError`.
 
     `followed`: the classes that other streams of the consumer state, as `carried_classes` has
     them. Entities of such a class have records of their own, so they are cut out of what contains
@@ -132,7 +135,10 @@ async def read_baseline(
         try:
             async with aclosing(stated_pages(answer.body, wanted, seen)) as pages:
                 async for page in pages:
-                    yield page
+                    if page.unreadable or page.deviations:
+                        yield RecordChunk(page.records, page.unreadable, page.deviations)
+                    else:
+                        yield page.records
         except UnreadableAnswer as error:
             raise BaselineError(str(error), where=answer.url, retriable=error.retriable) from None
 
@@ -178,6 +184,9 @@ async def _get(rest: RestconfClient, url: URL, *, may_lack: bool = False) -> Res
         raise _unreadable(str(url), error.message) from error
     if answer.found or (may_lack and answer.status in _LACKING):
         return answer
+    if answer.status == _NO_CONTENT:
+        # It states nothing, as an empty container does (RFC 7950 7.5.1).
+        return Response(answer.url, answer.status, b"{}")
     error_message = error_text(answer.body)
     raise _unreadable(
         answer.url,

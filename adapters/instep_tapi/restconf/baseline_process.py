@@ -12,14 +12,18 @@ from typing import Final
 
 import msgspec
 
-from instep.model.records import Record
 from instep.runtime.child_process import (
     ChildLostError,
     can_start_child,
     messages_of_child,
     serve_as_child,
 )
-from instep_tapi.restconf.baseline_rows import BaselineScope, UnreadableAnswer, pages_of
+from instep_tapi.restconf.baseline_rows import (
+    BaselineScope,
+    StatedPage,
+    UnreadableAnswer,
+    pages_of,
+)
 
 __all__ = ["main", "stated_pages"]
 
@@ -32,19 +36,19 @@ class _Request(msgspec.Struct, frozen=True):
     seen: set[tuple[str, str]]
 
 
-class _Failure(msgspec.Struct, frozen=True):
+class _Failure(msgspec.Struct, frozen=True, tag=True):
     text: str
     retriable: bool
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _request: Final = msgspec.msgpack.Decoder(_Request)
-_answer: Final = msgspec.msgpack.Decoder(list[Record] | _Failure)
+_answer: Final = msgspec.msgpack.Decoder(StatedPage | _Failure)
 
 
 async def stated_pages(
     body: bytes, wanted: BaselineScope, seen: set[tuple[str, str]]
-) -> AsyncGenerator[list[Record], None]:
+) -> AsyncGenerator[StatedPage, None]:
     """Pages of records of an answer; what they state is added to `seen`.
 
     Raises `UnreadableAnswer`.
@@ -63,7 +67,7 @@ async def stated_pages(
                     page = _answer.decode(message)
                     if isinstance(page, _Failure):
                         raise UnreadableAnswer(page.text, retriable=page.retriable)
-                    seen.update((record.entity_class, record.uuid) for record in page)
+                    seen.update((record.entity_class, record.uuid) for record in page.records)
                     yield page
         except ChildLostError as error:
             raise UnreadableAnswer(str(error), retriable=True) from error

@@ -9,14 +9,17 @@ from typing import Any, Final
 
 import msgspec
 
-from instep.model.records import Record, RecordType
+from instep.model.records import Record, RecordType, Unreadable
 from instep_tapi.facts.containment import GLOBAL_CLASSES, LOCAL_CLASSES
 from instep_tapi.restconf.json_bounds import decode_bounded
+from instep_tapi.restconf.json_repair import Repaired, repaired
 from instep_tapi.wire.context_tree import Entity, entities
+from instep_tapi.wire.framing import BYTE_ORDER_MARK
 
-__all__ = ["BaselineScope", "UnreadableAnswer", "page_records", "pages_of"]
+__all__ = ["BaselineScope", "StatedPage", "UnreadableAnswer", "page_records", "pages_of"]
 
 PAGE_RECORDS: Final = 1_000
+_SHOWN_BYTES: Final = 64
 
 
 class BaselineScope(msgspec.Struct, frozen=True):
@@ -40,29 +43,76 @@ class UnreadableAnswer(Exception):
         self.retriable = retriable
 
 
+class StatedPage(msgspec.Struct, frozen=True, tag=True):
+    """Some of what an answer states."""
+
+    records: list[Record]
+    unreadable: list[Unreadable] = []
+    """Elements that cannot be read (A17)."""
+    deviations: dict[str, int] = {}
+
+
 def pages_of(
     body: bytes, wanted: BaselineScope, seen: set[tuple[str, str]]
-) -> Iterator[list[Record]]:
+) -> Iterator[StatedPage]:
     """Pages of records of an answer; entities that are `seen`, by class and identity, are stated
-    already. Raises `UnreadableAnswer`.
+    already. One element that cannot be read costs that element. Raises `UnreadableAnswer`.
     """
+    deviations = {"byte-order-mark": 1} if body.startswith(BYTE_ORDER_MARK) else {}
+    bad: Repaired | None = None
     try:
         document = decode_bounded(body)
     except ValueError as error:
-        text = f"the answer is cut short or no JSON: {error}"
-        raise UnreadableAnswer(text, retriable=True) from None
+        bad = repaired(body)
+        if bad is None:
+            text = f"the answer is cut short or no JSON: {error}"
+            raise UnreadableAnswer(text, retriable=True) from None
+        document = bad.document
     try:
-        found = [
-            entity
-            for entity in entities(document, wanted.cut)
-            if entity.entity_class in wanted.classes
-            or (wanted.everything and entity.entity_class not in LOCAL_CLASSES | GLOBAL_CLASSES)
-        ]
+        found = list(entities(document, wanted.cut))
     except ValueError as error:
         raise UnreadableAnswer(str(error), retriable=False) from None
-    records = page_records(found, wanted.stream, wanted.opened_at_us, seen)
+    unreadable: list[Unreadable] = []
+    if bad is not None:
+        found, unreadable = _without_bad(found, bad, wanted)
+    if deviations or unreadable:
+        yield StatedPage([], unreadable, deviations)
+    stated = [entity for entity in found if _is_wanted(entity.entity_class, wanted)]
+    records = page_records(stated, wanted.stream, wanted.opened_at_us, seen)
     while page := list(islice(records, PAGE_RECORDS)):
-        yield page
+        yield StatedPage(page)
+
+
+def _is_wanted(entity_class: str, wanted: BaselineScope) -> bool:
+    if entity_class in wanted.classes:
+        return True
+    return wanted.everything and entity_class not in LOCAL_CLASSES | GLOBAL_CLASSES
+
+
+def _without_bad(
+    found: list[Entity], bad: Repaired, wanted: BaselineScope
+) -> tuple[list[Entity], list[Unreadable]]:
+    """The entities without those of which a value cannot be read, and these."""
+    good: list[Entity] = []
+    unreadable: list[Unreadable] = []
+    met: set[int] = set()
+    for entity in found:
+        marks = bad.marks([entity.content, entity.parent_address])
+        met |= marks
+        if not marks:
+            good.append(entity)
+        elif _is_wanted(entity.entity_class, wanted):
+            values = ", ".join(ascii(bad.values[at][:_SHOWN_BYTES])[1:] for at in sorted(marks)[:3])
+            reason = f"a {entity.entity_class} of the baseline with what is no JSON: {values}"
+            raw = bad.original(entity.content)
+            name = entity.entity_class
+            unreadable.append(Unreadable(wanted.stream, raw, reason, entity_class=name))
+    beside = set(range(len(bad.values))) - met
+    if beside:
+        raw = b"\n".join(bad.values[at] for at in sorted(beside))
+        reason = "a value of the baseline that is no JSON, and stands in no entity"
+        unreadable.append(Unreadable(wanted.stream, raw, reason))
+    return good, unreadable
 
 
 def page_records(

@@ -35,6 +35,7 @@ from instep_tapi.wire.authenticity import NotAuthentic, check_authenticity
 from instep_tapi.wire.frame_shape import shape_of
 from instep_tapi.wire.frame_template import FrameTemplate
 from instep_tapi.wire.framing import NO_BODY, BadRecord, split_liberal
+from instep_tapi.wire.header_scan import is_record, read_leniently
 from instep_tapi.wire.lazy_columns import LazyColumns, LazyRecord, open_records
 from instep_tapi.wire.record_body import decode_body, entity_of, uuid_of, with_header
 from instep_tapi.wire.record_header import (
@@ -44,7 +45,6 @@ from instep_tapi.wire.record_header import (
     plain_members,
     read_header,
     read_record_type,
-    text_of,
 )
 from instep_tapi.wire.subtree_filter import is_below
 
@@ -64,6 +64,7 @@ _MAX_LESSONS = 64
 _FRAMES_A_LESSON = 256
 """… frames that have come: a template costs as much as some hundred records."""
 _MAX_REASON_CHARS = 500
+_SAMPLE_BYTES = 512
 
 
 _encode = msgspec.json.Encoder().encode
@@ -76,6 +77,7 @@ class _Reading(msgspec.Struct):
     parts: list[Sequence[RecordHeader]] = []
     unreadable: list[Unreadable] = []
     deviations: list[str] = []
+    samples: dict[str, bytes] = {}
     unopened: bool = False
     """Whether some of the bodies are not opened yet."""
 
@@ -173,6 +175,7 @@ class FrameDecoder:
             size_bytes,
             decoder,
             whole=self._all_whole,
+            samples=found.samples,
         )
 
     def decode_bodies(self, statements: Sequence[RecordHeader]) -> DecodedRecords:
@@ -293,13 +296,13 @@ class FrameDecoder:
         bad_records: list[Unreadable] = []
         found.parts.append(records)
         try:
-            items = split_liberal(frame)
+            items = split_liberal(frame, found.deviations)
         except BadRecord as bad:
-            found.unreadable.append(Unreadable(self._stream, frame, str(bad)))
+            self._keep(frame, str(bad), found.unreadable, found)
             return
         if len(items) > MAX_FRAME_RECORDS:
             reason = f"{len(items):,} records in one frame; at most {MAX_FRAME_RECORDS:,} are taken"
-            found.unreadable.append(Unreadable(self._stream, frame, reason))
+            self._keep(frame, reason, found.unreadable, found)
             return
         for item in items:
             raw = bytes(item)
@@ -319,13 +322,23 @@ class FrameDecoder:
                 found.deviations += deviations
                 continue
             if len(bad_records) <= MAX_FRAME_UNREADABLE:
-                bad_records.append(Unreadable(self._stream, raw, reason, _token_of(raw)))
+                self._keep(raw, reason, bad_records, found)
         if len(bad_records) > MAX_FRAME_UNREADABLE:
             reason = (
                 f"more than {MAX_FRAME_UNREADABLE} records of the frame: {bad_records[0].reason}"
             )
             bad_records = [Unreadable(self._stream, frame, reason)]
         found.unreadable += bad_records
+
+    def _keep(self, raw: bytes, reason: str, unreadable: list[Unreadable], found: _Reading) -> None:
+        """Keep what cannot be read (A11). A text that names no record is none: it is counted, and
+        the first of them is the sample (A17).
+        """
+        if is_record(raw):
+            unreadable.append(read_leniently(self._stream, raw, reason))
+        else:
+            found.deviations.append("no-record")
+            found.samples.setdefault("no-record", raw[:_SAMPLE_BYTES])
 
     def _decode_one(self, raw: bytes, deviations: list[str]) -> Record:
         raw.decode()
@@ -406,13 +419,3 @@ def _partitions_of(records: Sequence[LazyRecord]) -> Collection[str]:
 
 def _header(record: RecordHeader) -> CompactedAway:
     return CompactedAway(*(getattr(record, name) for name in RecordHeader.__struct_fields__))
-
-
-def _token_of(raw: bytes) -> str | None:
-    """The token of a record that cannot be read, if at least the token can."""
-    try:
-        token = text_of(plain_members(plain_members(raw, [])["log-record-header"], []), "token", [])
-        check_text("token", token)
-    except (ValueError, KeyError, RecursionError, BadRecord):
-        return None
-    return token

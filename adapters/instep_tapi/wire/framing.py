@@ -3,7 +3,8 @@
 
 TR-548 leaves the framing open. Accepted: one bare log-record, a list of them, ``{"log-record":
 […]}``, ``{"stream-record": {…}}`` as the YANG notification is, and that in
-``{"ietf-restconf:notification": {…}}``; every name with or without its module.
+``{"ietf-restconf:notification": {…}}``; every name with or without its module. Several of these in
+one frame, one a line, as bridges send them, and a byte order mark before the text.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 from instep_tapi.facts.names import strip_module
 
 __all__ = [
+    "BYTE_ORDER_MARK",
     "NO_BODY",
     "WRAPPER_DEPTH",
     "BadRecord",
@@ -35,6 +37,7 @@ NO_BODY = msgspec.Raw(b"null")
 
 
 WRAPPER_DEPTH = 5
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class BadRecord(Exception):
@@ -51,14 +54,40 @@ decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 JSON_BLANKS = b" \t\r\n"
 
 
-def split_liberal(frame: bytes) -> Sequence[bytes | msgspec.Raw]:
+def split_liberal(frame: bytes, deviations: list[str]) -> Sequence[bytes | msgspec.Raw]:
     """Each record of a frame as its own JSON, in order. Raises `BadRecord`."""
+    if frame.startswith(BYTE_ORDER_MARK):
+        deviations.append("byte-order-mark")
+        frame = frame.removeprefix(BYTE_ORDER_MARK)
     try:
         return _split(frame, WRAPPER_DEPTH)
     except RecursionError:
         raise BadRecord("JSON nested too deeply") from None
     except ValueError as error:  # malformed JSON, or text that is not UTF-8
+        items = _split_lines(frame)
+        if items:
+            deviations.append("several-documents")
+            return items
         raise BadRecord(f"not JSON: {error}") from None
+
+
+def _split_lines(frame: bytes) -> list[bytes | msgspec.Raw]:
+    """The records of a frame that has a JSON document in each of several lines; none where it has
+    not. A line that cannot be read is one record, and costs no other.
+    """
+    lines = [line for line in frame.splitlines() if line.strip(JSON_BLANKS)]
+    if len(lines) < 2:
+        return []
+    items: list[bytes | msgspec.Raw] = []
+    documents = 0
+    for line in lines:
+        try:
+            items += _split(line.removeprefix(BYTE_ORDER_MARK), WRAPPER_DEPTH)
+        except (ValueError, RecursionError, BadRecord):
+            items.append(line)
+        else:
+            documents += 1
+    return items if documents else []
 
 
 def _split(value: bytes, depth: int) -> Sequence[bytes | msgspec.Raw]:

@@ -38,6 +38,12 @@ def read(site: Site, request: web.Request) -> web.Response:
         return restconf_error(faults.restconf_status, "operation-failed", "refused", raw)
     if path and strip_module(path[0]) != "context":
         return _nothing(raw)
+    if faults.restconf_empty and not about_streams:
+        if len(path) > 1:
+            return _nothing(raw)
+        return web.Response(
+            body=msgspec.json.encode({CONTEXT_MEMBER: {}}), content_type=RESTCONF_TYPE
+        )
     found = _find(site, request, path[1:])
     if found is None:
         return _nothing(raw)

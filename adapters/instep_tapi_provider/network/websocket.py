@@ -7,6 +7,7 @@ library's call per frame costs more than the frame.
 """
 
 import asyncio
+import re
 import struct
 import uuid
 from abc import ABC, abstractmethod
@@ -219,6 +220,8 @@ class Session(ABC):
             await self._write_frames([b'"%b"' % (b"x" * (faults.oversized_bytes - 2))])
         if faults.malformed_every and number % faults.malformed_every == 0:
             await self._write_frames([record.data[: len(record.data) // 2]])
+        elif faults.unreadable_every and number % faults.unreadable_every == 0:
+            await self._write_frames([_without_time(record.data)])
         elif faults.fragment_every and number % faults.fragment_every == 0:
             await self._write_in_fragments(record)
         else:
@@ -232,6 +235,11 @@ class Session(ABC):
         ):
             self.drop(flush=True)
             raise ConnectionResetError("dropped, as the fault wants")
+
+
+def _without_time(data: bytes) -> bytes:
+    """The record with an append time that says nothing."""
+    return re.sub(rb'("log-append-time-stamp":")[^"]*', rb"\1unknown", data)
 
 
 class WebSocketSession(Session):

@@ -5,6 +5,7 @@ decides by:
 
 - where to resume, what an attempt makes of the position: `resume` (A5, A7, A8)
 - whether the log goes on where we left it: `continuity` (A2)
+- what an attempt proves to be absent, and what it does not: `absence` (A17, A19)
 - when a sweep is due: `sweep_trigger` (A5)
 - lag, watermark, fidelity: `lag` (A8)
 - position and batch of a commit: `commit_batches` (A1)
@@ -19,13 +20,15 @@ from typing import TYPE_CHECKING
 from instep.model.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from instep.alignment.absence import is_held
     from instep.alignment.machine import Alignment
     from instep.alignment.settings import AlignmentSettings
 
-__all__ = ["Alignment", "AlignmentSettings"]
+__all__ = ["Alignment", "AlignmentSettings", "is_held"]
 __getattr__, __dir__ = lazy_exports(
     globals(),
     {
+        "instep.alignment.absence": ("is_held",),
         "instep.alignment.machine": ("Alignment",),
         "instep.alignment.settings": ("AlignmentSettings",),
     },

@@ -92,7 +92,8 @@ def decode_chunk(
     counts = dict(deviations)
     for kind, times in (*chunk.deviations.items(), *found.deviations.items()):
         counts[kind] = counts.get(kind, 0) + times
-    return DecodedRecords(found.records, [*chunk.unreadable, *found.unreadable], counts)
+    unreadable = [*chunk.unreadable, *found.unreadable]
+    return DecodedRecords(found.records, unreadable, counts, chunk.samples)
 
 
 def _present(records: Sequence[RecordHeader]) -> list[RecordHeader]:
@@ -119,6 +120,7 @@ def batch_at(
             position.sweep_cursor,
             settings.sweep_step_records,
             stream.readable if by_uuid else None,
+            position.holds,
         )
     return Batch(
         stream.id,

@@ -42,6 +42,16 @@ from typing import Any
 
 import msgspec
 
+from instep.alignment.absence import (
+    empty_notices,
+    held_records,
+    judge_empty,
+    reread_due,
+    unguarded,
+    unproven_texts,
+    with_holds,
+    without_empty,
+)
 from instep.alignment.commit_batches import advanced_position, batch_at, decode_chunk
 from instep.alignment.continuity import (
     Continuity,
@@ -94,6 +104,8 @@ class AlignmentStatus(msgspec.Struct, frozen=True):
     phase: Phase = Phase.UNALIGNED
     """As durable, and so is `attempt`."""
     attempt: int = 0
+    unproven: int = 0
+    """Entities that the last sweep has left unproven (A17)."""
     caught_up: bool = False
     """Whether all that the log held when the stream was opened has come by."""
     sweep_held: bool = False
@@ -115,8 +127,9 @@ class Alignment:
         settings: AlignmentSettings | None = None,
         *,
         latest_only: bool = False,
+        marks_keys: bool = False,
     ) -> None:
-        """`latest_only`: see `Sink.latest_only`."""
+        """`latest_only` and `marks_keys`: see `Sink`."""
         self.stream = stream
         self.position = position
         """The committed position, with a phase or attempt that the next batch will carry."""
@@ -124,6 +137,7 @@ class Alignment:
         """The committed position."""
         self.settings = settings or AlignmentSettings()
         self._latest_only = latest_only
+        self._marks_keys = marks_keys
         self.caught_up = False
         """Whether all that the log held when the stream was opened has been read."""
         self._effects: list[Effect] = []
@@ -140,7 +154,8 @@ class Alignment:
         self._called_by_gap = False
         self._deviations: dict[str, int] = {}
         """Deviations that the next batch tells."""
-        self._others_stated = False
+        self._left_us = 0
+        """When the connection before ended."""
         self._resume_point = ResumePoint("")
         self._opened_us = 0
         self._clock_error_us = 0
@@ -155,6 +170,10 @@ class Alignment:
         """Whether it is held because no stream of the provider has anything (A19)."""
         self._missing = ""
         """What a gap that was found last has left out."""
+        self._estimate_us = 0
+        """When the sweep was found to be due."""
+        self._empty_confirmed = False
+        self._stated_elsewhere_us = 0
         self._pending_commit = False
         """Whether the phase moved since the last commit, and no batch has carried it yet."""
 
@@ -170,6 +189,7 @@ class Alignment:
         return AlignmentStatus(
             phase=durable.phase,
             attempt=durable.attempt,
+            unproven=self.position.unproven,
             caught_up=self.caught_up,
             sweep_held=undecided and durable.phase is held,
             read_delay_s=self.lag.read_delay_s,
@@ -200,13 +220,15 @@ class Alignment:
         )
         return self._resume_point.start
 
-    def opened(self, now_us: int, clock_error_us: int = 0) -> None:
+    def opened(self, now_us: int, clock_error_us: int = 0, *, left_us: int | None = None) -> None:
         """The stream is open where `start` returned. If that is its start, a new attempt begins.
 
         All times are the provider's, which may differ by `clock_error_us` (`Feed.clock_error_us`).
+        `left_us`: when the connection before ended; None: there was none.
         """
         self._connected = True
         self._clock_error_us = clock_error_us
+        self._left_us = now_us if left_us is None else left_us
         resumed = not isinstance(self._resume_point.start, Start)
         self.lag.opened(now_us)
         if resumed:
@@ -284,7 +306,7 @@ class Alignment:
 
         A phase that no commit has carried yet is forgotten, and is decided again.
         """
-        self._connected = self.caught_up = self._others_stated = False
+        self._connected = self.caught_up = False
         self._estimate_requested = False
         # An effect of this connection must not be carried out on the next one.
         self._effects = [effect for effect in self._effects if isinstance(effect, Notice)]
@@ -380,9 +402,10 @@ class Alignment:
         )
         if records:
             self.lag.read(records[-1].appended_at_us, now_us, self.durable.phase)
-        if self._deviations:
-            deviations.update(self._deviations)
-            self._deviations = {}
+        deviations |= self._deviations
+        self._deviations = {}
+        if chunk.unreadable and not self._baseline:
+            position = with_holds(position, chunk.unreadable, marks_keys=self._marks_keys)
         content = partial(
             decode_chunk,
             self.stream,
@@ -493,16 +516,18 @@ class Alignment:
         continuity = self._continuity
         return not self._baseline and continuity.one_partition and continuity.unproven
 
-    def baseline_page(self, rows: list[Record]) -> Batch:
-        """What to commit for a page of current state.
+    def baseline_page(self, page: list[Record] | RecordChunk) -> Batch:
+        """What to commit for a page of current state, with what of it cannot be read (A17).
 
         All that the stream brings beats it where the stream was opened at its newest record: no
         time is compared (A14). Where old records are read again, their times decide until the
         sweep.
         """
         lineage = _NO_LOG if self.position.opened_at_newest else None
-        content = RecordChunk(rows).decode
-        return batch_at(self.stream, self.settings, self._advance(), content, lineage=lineage)
+        chunk = page if isinstance(page, RecordChunk) else RecordChunk(page)
+        position = with_holds(self._advance(), chunk.unreadable, of_baseline=True)
+        content = partial(decode_chunk, self.stream, chunk, chunk.records, {}, latest_only=False)
+        return batch_at(self.stream, self.settings, position, content, lineage=lineage)
 
     def baseline_read(self, now_us: int) -> None:
         """Current state was read whole and committed: what was held is replayed next."""
@@ -514,6 +539,7 @@ class Alignment:
         or all, because the log is empty, and no other stream has content (A19).
         """
         self._estimate_requested = False
+        estimate = self._with_holds(estimate)
         share, least = self.settings.sweep_guard_share, self.settings.sweep_guard_records
         empty = self._log_was_empty and estimate.unmarked > 0
         self._held_empty = empty and not self._others_stated
@@ -523,6 +549,49 @@ class Alignment:
             self._move(AlignmentEvent.SWEEP_HELD)
         else:
             self._move(AlignmentEvent.SWEEP_BEGUN)
+
+    @property
+    def _others_stated(self) -> bool:
+        """Whether another stream of the provider has stated something since the last connection."""
+        return self._stated_elsewhere_us > self._left_us
+
+    def _with_holds(self, estimate: SweepEstimate) -> SweepEstimate:
+        """Settle what the attempt cannot prove absent (A17, A19); the estimate without it."""
+        holds = held_records(self.position.holds, estimate.accepted)
+        readable = None
+        if self._baseline:
+            readable = self.stream.readable
+            verdict = judge_empty(
+                self.position.empty,
+                estimate,
+                self.stream,
+                self.settings,
+                now_us=self._estimate_us,
+                stated_elsewhere_us=self._stated_elsewhere_us,
+                confirmed=self._empty_confirmed,
+            )
+            self._empty_confirmed = False
+            holds = without_empty(holds) + verdict.holds
+            self._set(empty=verdict.readings)
+            for notice in empty_notices(verdict, estimate, self.settings):
+                self._notice(NoticeKind.UNPROVEN, notice)
+        if holds != self.position.holds:
+            self._set(holds=holds)
+        return unguarded(estimate, holds, readable)
+
+    @property
+    def awaits_confirmation(self) -> bool:
+        """Whether classes are held of which the provider states nothing: an operator may confirm
+        that they are gone (A19).
+        """
+        return self.position.phase is Phase.ALIGNED and bool(self.position.empty.since_us)
+
+    def confirm_empty(self) -> None:
+        """An operator says that what the provider states nothing of is gone (A19): it is read once
+        more, and then believed.
+        """
+        self._empty_confirmed = True
+        self.realign("an operator confirms that what is not stated is gone")
 
     def release_sweep(self) -> None:
         """Let a held sweep go on."""
@@ -541,6 +610,9 @@ class Alignment:
             # Tombstones under unknown keys may be of entities that only a GET has shown. The sink
             # has stored the flag with the batch.
             position = msgspec.structs.replace(position, baseline_pending=True)
+        if not self._marks_keys and not self._baseline and batch.unreadable:
+            # Bodies are opened with the commit.
+            position = with_holds(position, batch.unreadable)
         self.position = self.durable = position
         if position.continuity.second_connection_refused:
             self._second_connection_refused = False
@@ -548,6 +620,8 @@ class Alignment:
         if phase is not batch.position.phase:
             self._set(phase=phase)
         self.lag.raise_watermark(batch.position.watermark_us)
+        if result.kept:
+            self._set(unproven=max(0, self.position.unproven + result.kept))
         if batch.sweep is not None:
             removed = self.position.sweep_removed + result.swept
             self._set(sweep_cursor=result.sweep_cursor, sweep_removed=removed)
@@ -570,16 +644,15 @@ class Alignment:
         now_us: int,
         state: StreamState = StreamState.UNKNOWN,
         *,
-        others_stated: bool = False,
+        stated_elsewhere_us: int = 0,
     ) -> Batch | None:
         """Time has passed: a sweep step, a phase or a heartbeat may be due for a commit.
 
-        `others_stated`: whether another stream of the provider has stated something since the last
-        connection (A19).
+        `stated_elsewhere_us`: when another stream of the provider stated something last (A19).
         """
         if not self._connected or self.position.phase is Phase.BASELINING:
             return None
-        self._others_stated = others_stated
+        self._stated_elsewhere_us = stated_elsewhere_us
         self._progress.attested = state is StreamState.ACTIVE
         if state in (StreamState.PAUSED, StreamState.ALIGNING):
             # A silence that the provider announces proves nothing about the head of the log: it
@@ -600,9 +673,12 @@ class Alignment:
         if not self._pending_commit and self._realign_for_gap(self.position, now_us):
             return None
         held = self._held_empty and self.position.phase is Phase.SWEEP_HELD
-        if held and others_stated and not self._estimate_requested:
+        if held and self._others_stated and not self._estimate_requested:
             self._estimate_requested = True
             self._effects.append(EstimateSweep(self.position.attempt))
+        if reread_due(self.position, now_us):
+            self.realign("the provider stated nothing of what is stored: it is read again")
+            return None
         self._consider(self.position, now_us)
         if self.position.phase not in (Phase.ALIGNING, Phase.CONFIRMING, Phase.LOST):
             # What an attempt has read counts as known once the attempt has seen enough.
@@ -708,6 +784,7 @@ class Alignment:
             return
         if self._progress.sweep_due(position, now_us):
             self._estimate_requested = True
+            self._estimate_us = now_us
             self._effects.append(EstimateSweep(position.attempt))
 
     def _emit_phase(self, position: Position) -> None:
@@ -721,7 +798,10 @@ class Alignment:
             removed = position.sweep_removed
             entities = "entity" if removed == 1 else "entities"
             swept = f"; its sweep removed {removed:,} {entities}" if removed else ""
-            self._notice(NoticeKind.ALIGNED, f"aligned by attempt {position.attempt}{swept}")
+            kept = f"; {position.unproven:,} are unproven" if position.unproven else ""
+            self._notice(NoticeKind.ALIGNED, f"aligned by attempt {position.attempt}{swept}{kept}")
+            for text in unproven_texts(position):
+                self._notice(NoticeKind.UNPROVEN, text)
             if self.stream.unprovable:
                 classes = ", ".join(sorted(self.stream.unprovable))
                 self._notice(

@@ -195,8 +195,11 @@ def new_attempt(
         recent=b"",
         sweep_cursor=0,
         sweep_removed=0,
+        unproven=0,
         baseline_pending=False,
         continuity=continuity,
+        holds=(),
+        held_before=position.holds or position.held_before,
     )
 
 

@@ -61,6 +61,7 @@ GROUPS: Final = {
             "list": ("instep.cli.quarantine:list_", "List what is in quarantine, oldest first."),
             "show": ("instep.cli.quarantine:show", "Show one entry whole, with its bytes."),
             "replay": ("instep.cli.quarantine:replay", "Read entries again, and commit them."),
+            "accept": ("instep.cli.quarantine:accept", "Accept that a record is lost."),
             "drop": ("instep.cli.quarantine:drop", "Forget entries for good."),
         },
     ),

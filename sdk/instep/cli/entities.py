@@ -50,7 +50,7 @@ _BODY_SHOWN_BYTES: Final = 400
 
 
 class _Line(msgspec.Struct, omit_defaults=True, rename={"entity_class": "class"}):
-    """An entity as a line of JSON; `proven` shows only where it is false."""
+    """An entity as a line of JSON; `proven` and `unproven` show only where it is not proven."""
 
     consumer: str
     stream: str
@@ -61,6 +61,9 @@ class _Line(msgspec.Struct, omit_defaults=True, rename={"entity_class": "class"}
     attempt: int
     body: msgspec.Raw
     proven: bool = True
+    unproven: str = ""
+    proven_at: str | None = None
+    proven_by: str = ""
 
 
 class _Chosen(NamedTuple):
@@ -69,6 +72,7 @@ class _Chosen(NamedTuple):
     stream: str | None
     entity_class: str | None
     key: str | None
+    unproven: bool = False
 
 
 def entities(  # noqa: PLR0917 - options, given by name on the command line
@@ -82,14 +86,22 @@ def entities(  # noqa: PLR0917 - options, given by name on the command line
     count: Annotated[
         bool, typer.Option("--count", help="Only how many there are of each class.")
     ] = False,
+    unproven: Annotated[
+        bool,
+        typer.Option(
+            "--unproven", help="Only those of which it is not known whether they exist as stored."
+        ),
+    ] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List the entities of stores, or count them by class."""
-    chosen = _Chosen(stream, entity_class, key)
+    chosen = _Chosen(stream, entity_class, key, unproven)
     if count:
-        if key is not None or limit is not None:
+        if key is not None or limit is not None or unproven:
             raise ConfigurationError(
-                "--count counts all of a class", where="entities", hint="without --key and --limit"
+                "--count counts all of a class",
+                where="entities",
+                hint="without --key, --limit and --unproven",
             )
         asyncio.run(_count(config, store, consumer, chosen, output))
     else:
@@ -132,6 +144,7 @@ async def _of(place: OpenStore, chosen: _Chosen) -> AsyncGenerator[StoredEntity,
             stream=chosen.stream,
             entity_class=chosen.entity_class,
             key=chosen.key,
+            unproven=chosen.unproven,
         ):
             yield entity
 
@@ -175,7 +188,7 @@ async def _list(
             if output is Format.JSONL:
                 json_line(_line(entity))
             else:
-                unproven = "" if entity.proven else " (unproven)"
+                unproven = "" if entity.proven else f" (unproven: {entity.unproven})"
                 cells = [entity.consumer, entity.stream, entity.entity_class, entity.key + unproven]
                 if wide:
                     cells += [moment(entity.appended_at_us)]
@@ -252,7 +265,9 @@ def _print(entity: StoredEntity) -> None:
         "token": entity.token,
         "appended_at": stamp(entity.appended_at_us),
         "attempt": entity.attempt,
-        "proven": "yes" if entity.proven else "no",
+        "proven": "yes" if entity.proven else f"no: {entity.unproven}",
+        "proven_at": _proven_at(entity) or "—",
+        "proven_by": entity.proven_by or "—",
     }
     for name, value in facts.items():
         typer.echo(plain(f"{name:12} {value}"))
@@ -277,4 +292,11 @@ def _line(entity: StoredEntity) -> _Line:
         entity.attempt,
         one_line(entity.body),
         entity.proven,
+        entity.unproven,
+        _proven_at(entity),
+        entity.proven_by,
     )
+
+
+def _proven_at(entity: StoredEntity) -> str | None:
+    return stamp(entity.proven_at_us) if entity.proven_at_us else None

@@ -139,7 +139,9 @@ def _judged(health: Health, stream: StreamHealth) -> tuple[Trouble, str]:
     if stream.phase is not Phase.ALIGNED:
         return Trouble.WORKING, f"{stream.phase} ({stream.attempt})"
     settled = stream.fidelity is Fidelity.FULL
-    return Trouble.NONE if settled else Trouble.WORKING, str(stream.phase)
+    # Aligned with unproven entities is a state of its own (A22).
+    unproven = f", {stream.unproven:,} unproven" if stream.unproven else ""
+    return Trouble.NONE if settled else Trouble.WORKING, f"{stream.phase}{unproven}"
 
 
 def _of_consumer(health: Health) -> Line:

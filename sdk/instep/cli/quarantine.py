@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -44,7 +45,9 @@ from instep.model.entities import Quarantined, StreamStatus
 from instep.model.streams import StreamInfo
 from instep.ports.reader import MessageReader, StoreReader
 
-__all__ = ["drop", "list_", "replay", "show"]
+__all__ = ["accept", "drop", "list_", "replay", "show"]
+
+_DIGEST: Final = re.compile("[0-9a-f]{32}")
 
 
 def list_(
@@ -118,6 +121,43 @@ def drop(
     asyncio.run(_drop(config, store, consumer, ids, stream, output))
 
 
+def accept(
+    digest: Annotated[str, typer.Argument(metavar="DIGEST")],
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Accept that a record is lost: from the next attempt on it keeps no entity unproven.
+
+    Its bytes stay in quarantine. Ends with 1 where no record has this digest.
+    """
+    if not _DIGEST.fullmatch(digest):
+        raise ConfigurationError(
+            f"{digest!r} is no digest",
+            where="DIGEST",
+            hint="`instep quarantine list` and `instep status` show it, with 32 digits",
+        )
+    asyncio.run(_accept(config, store, consumer, digest, output))
+
+
+async def _accept(
+    config: Path | None, store: str | None, consumer: str | None, digest: str, output: Format
+) -> None:
+    accepted = 0
+    async with open_stores(config, store, consumer, "quarantine accept") as places:
+        for place in places:
+            for name in {one.consumer for one in await place.reader.streams()}:
+                if place.has(name):
+                    accepted += await place.reader.accept(name, digest)
+    if output is Format.JSONL:
+        json_line({"digest": digest, "accepted": accepted})
+    else:
+        typer.echo(f"{accepted:,} accepted")
+    if not accepted:
+        raise typer.Exit(1)
+
+
 async def _list(
     config: Path | None,
     store: str | None,
@@ -128,6 +168,7 @@ async def _list(
 ) -> None:
     console = Console(highlight=False)
     columns = [Column("ID", width=7), Column("Received", width=MOMENT_WIDTH)]
+    columns += [Column("Times", width=7, justify="right")]
     columns += [Column("Bytes", width=9, justify="right"), Column("Replayed", width=8)]
     columns += [Column(name, ratio=1, overflow="fold") for name in ("Stream", "Reason")]
     listing = Listing(console, columns)
@@ -141,6 +182,7 @@ async def _list(
                 listing.add(
                     str(one.id),
                     moment(one.received_at_us),
+                    f"{one.times:,}",
                     f"{len(one.raw):,}",
                     "no" if one.replayed_at_us is None else "yes",
                     f"{one.consumer} / {one.stream}",
@@ -283,4 +325,9 @@ def _facts(one: Quarantined) -> dict[str, Any]:
         "received_at": stamp(one.received_at_us),
         "replayed_at": None if one.replayed_at_us is None else stamp(one.replayed_at_us),
         "size_bytes": len(one.raw),
+        "digest": one.digest,
+        "key": one.key,
+        "times": one.times,
+        "last_at": stamp(one.last_at_us) if one.last_at_us else None,
+        "accepted_at": None if one.accepted_at_us is None else stamp(one.accepted_at_us),
     }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
@@ -27,9 +28,12 @@ from instep.cli.store import (
 from instep.config.plugins import deviations_of, quick_status
 from instep.coordination.lease import LeaseState
 from instep.model.entities import StreamStatus
+from instep.model.holds import UnprovenReason
 from instep.model.position import Phase
 
 __all__ = ["status"]
+
+_SAMPLE_CHARS: Final = 60
 
 Stored = tuple[StreamStatus, LeaseState | None]
 """A stream, and the lease of its consumer."""
@@ -158,17 +162,43 @@ def _facts(one: StreamStatus, lease: LeaseState | None, now_us: int) -> dict[str
         "fidelity": _fidelity(one, behind_s),
         "entities": one.entities,
         "unproven": one.unproven,
+        "unproven_because": [
+            {
+                "reason": why.reason,
+                "class": why.entity_class,
+                "partition": why.partition,
+                "digest": why.digest,
+                "since": stamp(why.since_us),
+            }
+            for why in one.unproven_because
+        ],
         "unprovable": sorted(one.info.get("unprovable", ())),
         "quarantined": one.quarantined,
         "deviations": dict(sorted(one.deviations.items())),
+        "samples": {kind: _shown(raw) for kind, raw in sorted(one.samples.items())},
         "updated_at": stamp(one.updated_at_us),
         "lease": {"holder": lease.holder, "epoch": lease.epoch} if lease else None,
     }
 
 
-def _unproven(facts: dict[str, Any]) -> str:
-    classes = ", ".join(facts["unprovable"])
-    return f"{facts['unproven']:,} entities; of {classes} only what the log still held is known"
+def _shown(raw: bytes) -> str:
+    return raw.decode(errors="backslashreplace")
+
+
+def _unproven(facts: dict[str, Any]) -> list[str]:
+    """Why entities are unproven, and since when."""
+    told = [f"{facts['unproven']:,} of {facts['entities']:,} entities"]
+    for why in facts["unproven_because"]:
+        if why["reason"] == UnprovenReason.NO_RESOURCE:
+            continue
+        of = why["class"] or "the stream"
+        if why["partition"] is not None:
+            of += f", partition {why['partition']!r}"
+        told.append(f"{of}: {why['reason']} {why['digest']}".rstrip() + f", since {why['since']}")
+    if facts["unprovable"]:
+        classes = ", ".join(facts["unprovable"])
+        told.append(f"of {classes} only what the log still held is known")
+    return told
 
 
 def _print(streams: Sequence[Stored], now_us: int) -> None:
@@ -179,15 +209,15 @@ def _print(streams: Sequence[Stored], now_us: int) -> None:
         table = Table.grid(padding=(0, 2))
         table.add_column(min_width=12)
         rows = [
-            ("phase", f"{facts['phase']}, attempt {facts['attempt']}{_progress(one)}"),
+            ("phase", f"{_phase(one)}, attempt {facts['attempt']}{_progress(one)}"),
             ("position", f"{facts['token'] or 'none yet'}"),
             ("appended", facts["appended_at"] or "—"),
             ("behind", _behind(one, facts)),
             ("entities", f"{one.entities:,} from {facts['records']:,} records"),
             ("quarantined", f"{one.quarantined:,}"),
         ]
-        if facts["unprovable"]:
-            rows.append(("unproven", _unproven(facts)))
+        if facts["unprovable"] or facts["unproven"] or facts["unproven_because"]:
+            rows += zip(repeat("unproven"), _unproven(facts), strict=False)
         if lease is not None:
             rows.append(("lease", f"{lease.holder or 'held by nobody'}, epoch {lease.epoch}"))
         for name, value in rows:
@@ -201,8 +231,16 @@ def _print(streams: Sequence[Stored], now_us: int) -> None:
             explained = deviations_of(str(one.info.get("kind", "")))
             for kind, count in facts["deviations"].items():
                 text = f"{kind}: {explained.get(kind, '')}".rstrip(": ")
+                if kind in facts["samples"]:
+                    text += f"; for example {facts['samples'][kind][:_SAMPLE_CHARS]!r}"
                 deviations_table.add_row(Text(f"{count:,}"), Text(plain(text)))
             console.print(deviations_table)
+
+
+def _phase(one: StreamStatus) -> str:
+    """Aligned with unproven entities is a state of its own (A22)."""
+    phase = one.position.phase.value
+    return f"{phase} with {one.unproven:,} unproven" if one.unproven else phase
 
 
 def _progress(one: StreamStatus) -> str:

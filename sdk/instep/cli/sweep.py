@@ -1,4 +1,6 @@
-"""`instep sweep`: the sweeps that the guard holds, and their release (A6)."""
+"""`instep sweep`: the sweeps that the guard holds, and their release (A6); and classes of which the
+provider states nothing, and the word that they are gone (A19).
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def status(
     stream: StreamOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show the streams whose sweep is held, and how much it would remove."""
+    """Show the streams whose sweep is held, or that have classes of which the provider states
+    nothing, and how much the sweep would remove.
+    """
     asyncio.run(_status(config, store, consumer, stream, output))
 
 
@@ -42,7 +46,8 @@ def release(
     stream: StreamOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Let held sweeps go on: the consumer, running now or later, does it within seconds.
+    """Let held sweeps go on: the consumer, running now or later, does it within seconds. Of classes
+    of which the provider states nothing it confirms that they are gone.
 
     Only the sweep that is held now is released. Ends with 1 where none is.
     """
@@ -60,6 +65,10 @@ async def _status(
     async for reader, one in _held(config, store, consumer, stream):
         count += 1
         estimate = await reader.estimate_sweep(one.consumer, one.stream, one.position.attempt)
+        empty = one.position.empty.since_us if one.position.phase is Phase.ALIGNED else ()
+        removed = estimate.unmarked
+        if empty:
+            removed = sum(estimate.by_class.get(name, (0, 0))[1] for name in empty)
         if output is Format.JSONL:
             json_line(
                 {
@@ -67,11 +76,14 @@ async def _status(
                     "stream": one.stream,
                     "attempt": one.position.attempt,
                     "entities": estimate.total,
-                    "would_remove": estimate.unmarked,
+                    "would_remove": removed,
+                    "empty_classes": sorted(empty),
                 }
             )
         else:
-            text = f"would remove {estimate.unmarked:,} of {estimate.total:,} entities"
+            text = f"would remove {removed:,} of {estimate.total:,} entities"
+            if empty:
+                text += f": the provider states nothing of {', '.join(sorted(empty))}"
             typer.echo(plain(f"{one.consumer} / {one.stream}: {text}"))
     if not count and output is Format.TABLE:
         typer.echo("no sweep is held")
@@ -107,11 +119,13 @@ async def _release(
 async def _held(
     config: Path | None, store: str | None, consumer: str | None, stream: str | None
 ) -> AsyncIterator[tuple[SweepReader, StreamStatus]]:
-    """The streams whose sweep is held."""
+    """The streams whose sweep is held, or that wait for a confirmation (A19)."""
     async with open_stores(config, store, consumer, "sweep") as places:
         for place in places:
             await require_stream(place.reader, stream)
             for one in await place.reader.streams():
                 chosen = place.has(one.consumer) and stream in (None, one.stream)
-                if chosen and one.position.phase is Phase.SWEEP_HELD:
+                phase, empty = one.position.phase, one.position.empty.since_us
+                held = phase is Phase.SWEEP_HELD or (phase is Phase.ALIGNED and bool(empty))
+                if chosen and held:
                     yield SweepReader.of(place.reader), one

@@ -8,6 +8,7 @@ from instep.model.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from instep.model.batches import Batch, CommitResult, SweepStep
+    from instep.model.holds import Hold
     from instep.model.messages import Attachment, MessageHeader
     from instep.model.position import SweepBarrier
     from instep.model.ranges import Ranges
@@ -19,6 +20,7 @@ __all__ = [
     "Batch",
     "CommitResult",
     "DecodedRecords",
+    "Hold",
     "MessageHeader",
     "Ranges",
     "RecordChunk",
@@ -38,6 +40,7 @@ __getattr__, __dir__ = lazy_exports(
             "CommitResult",
             "SweepStep",
         ),
+        "instep.model.holds": ("Hold",),
         "instep.model.messages": ("Attachment", "MessageHeader"),
         "instep.model.position": ("SweepBarrier",),
         "instep.model.ranges": ("Ranges",),

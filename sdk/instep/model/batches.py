@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from instep.model.holds import Hold
 from instep.model.position import Position
 from instep.model.records import (
     DecodedRecords,
@@ -31,6 +32,10 @@ class SweepStep(msgspec.Struct, frozen=True):
     """Classes a baseline can prove absent; entities of other classes are kept and marked unproven.
     None: all. With classes, what a baseline has stated is compared with no record from this step
     on: whatever the stream brings then beats it (A14).
+    """
+    holds: tuple[Hold, ...] = ()
+    """What the attempt could not read: entities that one of these holds stay, unproven (A17,
+    `instep.alignment.absence.is_held`).
     """
 
 
@@ -101,6 +106,10 @@ class Batch:
     def deviations(self) -> dict[str, int]:
         return self.decode().deviations
 
+    @property
+    def samples(self) -> dict[str, bytes]:
+        return self.decode().samples
+
     def decode(self) -> DecodedRecords:
         """The content of the batch, decoded at the first call."""
         if self._decoded is None:
@@ -133,8 +142,14 @@ class CommitResult(msgspec.Struct, frozen=True):
     written: int = 0
     deleted: int = 0
     swept: int = 0
+    kept: int = 0
+    """How many entities more are unproven: those that the step of the sweep has left, and those
+    that unreadable records single out, less those that are stated again (A17).
+    """
     sweep_cursor: int = 0
     sweep_done: bool = False
+    gave_way: int = 0
+    """Records in quarantine that gave way to others, because it is full (A11)."""
     unresolved_keys: tuple[str, ...] = ()
     """Keys of header-only ends that met no entity in a `by_uuid` stream: the baseline is due
     again. The sink has set `baseline_pending` in the position that it stored with them.

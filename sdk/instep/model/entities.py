@@ -20,11 +20,13 @@ __all__ = [
     "Change",
     "ChangeKind",
     "EntityCount",
+    "ProofKind",
     "Quarantined",
     "Reference",
     "Skeleton",
     "StoredEntity",
     "StreamStatus",
+    "Unproven",
 ]
 
 
@@ -41,9 +43,15 @@ class StoredEntity(msgspec.Struct, frozen=True, kw_only=True):
     envelope: bytes = b""
     uuid: str = ""
     proven: bool = True
-    """False: a later alignment could neither confirm nor refute that the entity exists, because no
-    resource shows its class.
+    """False: it is not known whether the entity exists as it is stored; `unproven` says why."""
+    unproven: str = ""
+    """Why it is unproven (`instep.model.holds.UnprovenReason`), with the digest of what cannot be
+    read; empty while it is proven (A22).
     """
+    proven_at_us: int = 0
+    """When it was last proven to exist; 0 where that is not known."""
+    proven_by: str = ""
+    """By what (`ProofKind`); empty where that is not known."""
     consumer: str = ""
 
 
@@ -112,6 +120,25 @@ class ChangeKind(StrEnum):
     UPDATED = "updated"
     DELETED = "deleted"
     SWEPT = "swept"
+    UNPROVEN = "unproven"
+    """It is not known any more whether it exists as stored (A22). Without a key: so for what was
+    not met of the whole stream, or of the class. The envelope has the reason.
+    """
+    PROVEN = "proven"
+    """It is known again."""
+
+
+class ProofKind(StrEnum):
+    """What has proven last that an entity exists (A22)."""
+
+    ATTEMPT = "attempt"
+    """An attempt has met it in the log."""
+    BASELINE = "baseline"
+    """A request for current state has shown it."""
+    AUDIT = "audit"
+    """An audit has found it right."""
+    RECORD = "record"
+    """A record of the stream states it."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,6 +199,30 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
     raw: bytes
     consumer: str = ""
     replayed_at_us: int | None = None
+    times: int = 1
+    """How often it was received."""
+    last_at_us: int = 0
+    """When it was received last; 0 where that is not known."""
+    key: str | None = None
+    """The entity-key, where at least that can be read."""
+    digest: str = ""
+    """Identifies its bytes."""
+    accepted_at_us: int | None = None
+    """When an operator has accepted that it is lost: it holds no entity any more (A17)."""
+
+
+class Unproven(msgspec.Struct, frozen=True, kw_only=True):
+    """Why something of a stream is unproven (A22)."""
+
+    reason: str
+    """See `instep.model.holds.UnprovenReason`."""
+    entity_class: str = ""
+    """Empty: of any class."""
+    partition: str | None = None
+    """None: of any partition."""
+    digest: str = ""
+    """Of the record or element that cannot be read."""
+    since_us: int = 0
 
 
 class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,4 +239,8 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Departures of the provider from its specification: kind → count (A10)."""
     updated_at_us: int
     unproven: int = 0
-    """Entities that the last alignment could neither confirm nor refute (`StoredEntity.proven`)."""
+    """Entities of which it is not known whether they exist as stored (`StoredEntity.proven`)."""
+    unproven_because: tuple[Unproven, ...] = ()
+    """Why, of the stream, its partitions and its classes (A22)."""
+    samples: dict[str, bytes] = {}
+    """Of deviations that are texts without a record: kind → the beginning of one of them."""

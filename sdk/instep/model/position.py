@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+from instep.model.holds import EmptyReadings, Hold
+
 __all__ = [
     "RECENT_RECORDS",
     "UNREACHABLE_OFFSET",
@@ -135,6 +137,10 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     """Entities that the sweep of the attempt has removed, as far as the sink counts them (A6). A
     step that was committed just before the process was killed may not be counted.
     """
+    unproven: int = 0
+    """Entities of which the attempt cannot tell whether they exist as stored, as far as the sink
+    counts them (A17).
+    """
     baseline_pending: bool = False
     """A tombstone named an entity that only a baseline had shown: the next baseline is due."""
     opened_at_newest: bool = False
@@ -142,6 +148,12 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     A process that goes on with the attempt must know it (A14).
     """
     continuity: ContinuityState = ContinuityState()
+    holds: tuple[Hold, ...] = ()
+    """What this attempt could not read (A17)."""
+    held_before: tuple[Hold, ...] = ()
+    """The same of the attempt before."""
+    empty: EmptyReadings = EmptyReadings()
+    """Classes that the provider states nothing of, where the store holds something (A19)."""
 
     def recently(self, *tokens: str) -> bool:
         """Whether records with these tokens are among the last committed, each right after the one

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from hashlib import blake2b
 from typing import Final, cast
 
 import msgspec
@@ -25,6 +26,7 @@ class RecordType(IntEnum):
     TOMBSTONE = 3
 
 
+_DIGEST_BYTES: Final = 16
 _CREATE_UPDATE: Final = RecordType.CREATE_UPDATE
 _BY_KIND: Final = cast("bool", None)
 """For `Record.ends`, until the record is made."""
@@ -109,12 +111,26 @@ def _end(record: Record) -> None:
 
 
 class Unreadable(msgspec.Struct, frozen=True, gc=False):
-    """A record or frame that could not be read: kept with its bytes, never dropped (A11)."""
+    """A record, a frame or an element of a baseline that could not be read: kept with its bytes,
+    never dropped (A11). What its bytes still say of it bounds what it can be about (A17).
+    """
 
     stream: str
     raw: bytes
     reason: str
     token: str | None = None
+    key: str | None = None
+    """The entity-key; None where not even that can be read."""
+    partition: str | None = None
+    """None: it may be of any partition."""
+    offset: int = -1
+    entity_class: str = ""
+    """Empty: it may be of any class."""
+
+    @property
+    def digest(self) -> str:
+        """Identifies its bytes, in hexadecimal."""
+        return blake2b(self.raw, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 class DecodedRecords(msgspec.Struct, frozen=True, gc=False):
@@ -124,6 +140,8 @@ class DecodedRecords(msgspec.Struct, frozen=True, gc=False):
     unreadable: Sequence[Unreadable] = ()
     deviations: dict[str, int] = {}
     """Departures from the specification in the bodies: kind → count (A10)."""
+    samples: dict[str, bytes] = {}
+    """See `RecordChunk.samples`."""
 
 
 class RecordChunk(msgspec.Struct, frozen=True, gc=False):
@@ -144,6 +162,8 @@ class RecordChunk(msgspec.Struct, frozen=True, gc=False):
     empty otherwise. The records are committed first, then the stream is opened again from its
     start. This is not an error, and the connection is not lost.
     """
+    samples: dict[str, bytes] = {}
+    """Of deviations that are texts without a record: kind → the beginning of one of them."""
 
     def decode(self, records: Sequence[RecordHeader] | None = None) -> DecodedRecords:
         """Decode these of the records (None: all of them)."""
@@ -167,4 +187,5 @@ class RecordChunk(msgspec.Struct, frozen=True, gc=False):
             self.size_bytes,
             whole=self.whole,
             realign=self.realign,
+            samples=self.samples,
         )

@@ -83,6 +83,10 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Classes whose entities exist only if `Source.baseline` or the log shows them (BASELINE only):
     those that it can read, and those that are left out of the stream.
     """
+    absence_stated: frozenset[str] = frozenset()
+    """Of the `readable` classes those of which a baseline without any entity is a statement (A19):
+    the answer is known to be whole, or the consumer does not keep them.
+    """
     unprovable: frozenset[str] = frozenset()
     """Classes of which neither the log nor the baseline shows every entity (BASELINE only): of
     these, what the log has forgotten is not known.
@@ -122,6 +126,10 @@ class SweepEstimate(msgspec.Struct, frozen=True):
     total: int
     unmarked: int
     """Not marked by the attempt: what the sweep would remove."""
+    by_class: dict[str, tuple[int, int]] = {}
+    """The same two numbers of each class. A store of streams with a baseline states them (A19)."""
+    accepted: frozenset[str] = frozenset()
+    """Digests of unreadable records that an operator has accepted: they hold nothing (A17)."""
 
 
 class StreamState(StrEnum):

@@ -95,8 +95,10 @@ class StoreReader(ABC):
         stream: str | None = None,
         entity_class: str | None = None,
         key: str | None = None,
+        unproven: bool = False,
     ) -> AsyncIterator[StoredEntity]:
-        """Entities (of this consumer, this stream, this class, with this key) in a stable order.
+        """Entities (of this consumer, this stream, this class, with this key) in a stable order;
+        with `unproven` only those of which it is not known whether they exist as stored (A22).
 
         An entity that is stored all the time is returned once; one that is added or removed
         meanwhile may be returned or not.
@@ -146,6 +148,13 @@ class StoreReader(ABC):
     @abstractmethod
     async def drop(self, ids: Sequence[int] | None = None, *, stream: str | None = None) -> int:
         """Forget records in quarantine for good: these, or all (of a stream); returns how many."""
+
+    async def accept(self, consumer: str, digest: str) -> int:
+        """Accept that the quarantined records of this digest are lost: from the next attempt on
+        they hold no entity (A17). Returns how many there are. Raises `ConfigurationError` for a
+        store that cannot.
+        """
+        raise ConfigurationError("this kind of store accepts no unreadable records")
 
     @abstractmethod
     async def close(self) -> None:

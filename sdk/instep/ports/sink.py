@@ -35,7 +35,8 @@ class Sink(ABC):
       written and marked with the attempt of the batch's position (A3,
       `instep.model.ordering.supersedes`).
     - A record that `ends` removes its entity; a second end is no error (A4).
-    - A sweep step removes what no attempt from `SweepStep.attempt` on has marked, and nothing else.
+    - A sweep step removes what no attempt from `SweepStep.attempt` on has marked, but for what
+      `SweepStep.holds` holds, and nothing else.
 
     What it does not promise: order between streams, and that a reader sees all streams in one
     snapshot.
@@ -50,6 +51,13 @@ class Sink(ABC):
     def latest_only(self) -> bool:
         """Whether the sink keeps current state alone. True: of several statements about an entity
         in one batch, only the last is opened and given to `commit`. Asked once a connection.
+        """
+        return False
+
+    @property
+    def marks_keys(self) -> bool:
+        """Whether `commit` marks the entities that `Batch.unreadable` names by their keys, as
+        unproven. Without it, the sweep holds all that such a record could be about (A17).
         """
         return False
 

@@ -144,11 +144,15 @@ class Source(ABC):
         """
         return self.feed(stream, Start.OLDEST)
 
-    def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
+    def baseline(
+        self, stream: StreamInfo, opened_at_us: int
+    ) -> AsyncIterator[list[Record] | RecordChunk]:
         """Read the current state of a stream in `Mode.BASELINE`, in pages of records without token,
-        appended at `opened_at_us`.
+        appended at `opened_at_us`. A page is a `RecordChunk` where an element of it cannot be read:
+        then its class is unproven, and the rest counts (A17).
 
-        Ends only when every class of `stream.readable` was read whole, else raises `BaselineError`.
+        Ends only when every class of `stream.readable` was read whole, but for such elements, else
+        raises `BaselineError`.
         A source whose logs all contain the whole state keeps the default.
         """
         raise BaselineError("this source reads no current state", where=stream.id)

@@ -20,6 +20,7 @@ from instep.runtime.streams.assigned_streams import AssignedStreams
 from instep.runtime.streams.audit import audit_stream
 from instep.runtime.streams.discovery import StreamDiscovery
 from instep.runtime.streams.start_order import holds_others_up, streams_before
+from instep.runtime.streams.statements import Statements
 from instep.runtime.streams.worker import StreamWorker
 
 __all__ = ["Consumer"]
@@ -79,6 +80,7 @@ class Consumer(SinkService):
         self._source = source
         self._steady = self._environment.steady()
         self._workers: dict[str, StreamWorker] = {}
+        self._statements = Statements()
         report = partial(self._emit, "")
         self._discovery = StreamDiscovery(
             source, sink, self._settings, self._environment, report=report, assigned=assigned
@@ -236,15 +238,7 @@ class Consumer(SinkService):
             self._steady,
             report=self._emit,
             rediscover=lambda gone: self._discovery.again(gone, self._workers),
-            others_stated=self._others_stated,
-        )
-
-    def _others_stated(self, stream: StreamInfo, since_s: float) -> bool:
-        """Whether another stream of the same instance has stated something since then (A19)."""
-        return any(
-            one.stated_s > since_s
-            for one in self._workers.values()
-            if one.stream.id != stream.id and one.stream.endpoint == stream.endpoint
+            statements=self._statements,
         )
 
     def _is_aligned(self) -> bool:

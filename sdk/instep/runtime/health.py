@@ -66,6 +66,10 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Whether an error that would be fatal for the consumer has ended the stream, while others go
     on. It is tried again after `ConsumerSettings.reconnect_late_s`.
     """
+    unproven: int = 0
+    """Entities that the last sweep has left unproven (A17): an aligned stream with such entities is
+    ready, and says so.
+    """
     attempts_without_alignment: int = 0
     """Attempts begun since the stream was last aligned (A16)."""
     no_progress: str = ""

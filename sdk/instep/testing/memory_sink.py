@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from instep.alignment.absence import is_held
 from instep.errors import ConfigurationError, FencedError
 from instep.model.batches import Batch, CommitResult, SweepStep
 from instep.model.ordering import supersedes
@@ -77,6 +78,11 @@ class MemorySink(Sink):
         """Departures of the provider from its specification: kind → count (A10)."""
         return dict(self._stream(stream).deviations)
 
+    @property
+    def marks_keys(self) -> bool:
+        """See `Sink`."""
+        return True
+
     async def open(self, consumer: str) -> None:
         """See `Sink`."""
         self._consumer = consumer
@@ -120,12 +126,21 @@ class MemorySink(Sink):
             else:
                 stream.entities[record.key] = _Entity(record, batch.lineage, position.attempt)
                 written += 1
-        swept = _sweep(stream, batch.sweep) if batch.sweep else 0
+        for one in batch.unreadable:
+            known = stream.entities.get(one.key or "")
+            if known is not None:
+                marked = _Entity(known.record, known.lineage, position.attempt)
+                stream.entities[known.record.key] = marked
+        swept, kept = _sweep(stream, batch.sweep) if batch.sweep else (0, 0)
         stream.unreadable += batch.unreadable
         stream.deviations.update(batch.deviations)
         stream.position = position
         return CommitResult(
-            written=written, deleted=deleted, swept=swept, sweep_done=batch.sweep is not None
+            written=written,
+            deleted=deleted,
+            swept=swept,
+            kept=kept,
+            sweep_done=batch.sweep is not None,
         )
 
     async def estimate_sweep(self, stream: str, attempt: int) -> SweepEstimate:
@@ -158,9 +173,14 @@ class MemorySink(Sink):
         return self._store._stream(self._consumer, stream)  # noqa: SLF001 - one class in two parts
 
 
-def _sweep(stream: _Stream, step: SweepStep) -> int:
-    """Remove all unmarked entities in one step."""
-    gone = [key for key, one in stream.entities.items() if one.attempt < step.attempt]
+def _sweep(stream: _Stream, step: SweepStep) -> tuple[int, int]:
+    """Remove all unmarked entities that nothing holds, in one step; how many, and how many stay."""
+    unmarked = {key: one for key, one in stream.entities.items() if one.attempt < step.attempt}
+    gone = [
+        key
+        for key, one in unmarked.items()
+        if not is_held(step.holds, one.record, one.record.entity_class, one.lineage)
+    ]
     for key in gone:
         del stream.entities[key]
-    return len(gone)
+    return len(gone), len(unmarked) - len(gone)

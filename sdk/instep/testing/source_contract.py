@@ -14,7 +14,7 @@ import msgspec
 from instep.errors import SourceError, TokenRefusedError
 from instep.model.batches import Batch
 from instep.model.position import Position
-from instep.model.records import Record, RecordHeader, RecordType
+from instep.model.records import Record, RecordChunk, RecordHeader, RecordType
 from instep.model.streams import Mode, Start, StreamInfo, StreamState
 from instep.ports.source import Feed, Source
 from instep.testing.memory_sink import MemorySink
@@ -262,7 +262,7 @@ async def _what_is_gone_is_gone(at: _Subject) -> None:
             alive = {uuids.get(key, key) for key in last.keys() - gone}
             gone |= {uuids[key] for key in gone & uuids.keys()} - alive
             async for page in source.baseline(stream, _OPENED_AT_US):
-                back = sorted({row.key for row in page if {row.key, row.uuid} & gone})
+                back = sorted({row.key for row in _rows(page) if {row.key, row.uuid} & gone})
                 require(not back, f"{', '.join(back)}: the log ends it, and the baseline states it")
 
 
@@ -325,11 +325,17 @@ async def _a_baseline_states_what_is(at: _Subject) -> None:
     for stream in await source.discover():
         if stream.mode is Mode.BASELINE:
             async for page in source.baseline(stream, _OPENED_AT_US):
-                for row in page:
+                for row in _rows(page):
                     plain = not row.token and row.appended_at_us == _OPENED_AT_US and not row.ends
                     require(plain and bool(row.key), f"a row is {row}")
                     found = f"class {row.entity_class!r} is not among {sorted(stream.readable)}"
                     require(row.entity_class in stream.readable, found)
+
+
+def _rows(page: list[Record] | RecordChunk) -> list[Record]:
+    """The records of a page of a baseline."""
+    records = page.records if isinstance(page, RecordChunk) else page
+    return [one for one in records if isinstance(one, Record)]
 
 
 @_promise("closing twice is no error, and leaves no task behind")

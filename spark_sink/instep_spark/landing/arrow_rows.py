@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
 from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
-from instep.model.batches import Batch
+from instep.model.batches import Batch, SweepStep
 from instep.model.position import Position
 from instep.model.records import Record, RecordType, Unreadable
 from instep.model.streams import StreamInfo
@@ -31,7 +30,6 @@ __all__ = ["change_rows", "fact_rows", "quarantine_rows", "split_storable"]
 _MOMENT: Final = pa.timestamp("us", tz="UTC")
 _CHANGES: Final = arrow_schema(CHANGES)
 _KINDS: Final = {kind: kind.name for kind in RecordType}
-_DIGEST_BYTES: Final = 16
 
 
 def change_rows(
@@ -56,8 +54,10 @@ def change_rows(
     if records:
         lineage = pa.repeat(pa.scalar(batch.lineage, pa.int64()), len(records))
         parts.append({**_records(records), "lineage": lineage})
-    if batch.sweep is not None:
+    if batch.sweep is not None and not _holds_beyond_classes(batch.sweep):
         readable = batch.sweep.readable
+        if readable is not None:
+            readable -= {hold.entity_class for hold in batch.sweep.holds}
         stated = None if readable is None else {"readable": sorted(readable)}
         parts.append(_control(ControlKind.SWEEP, position, stated))
     if not parts:
@@ -75,6 +75,13 @@ def change_rows(
         "committed_at": pa.repeat(pa.scalar(now_us, _MOMENT), count),
     }
     return pa.table([rows[name] for name in _CHANGES.names], schema=_CHANGES)
+
+
+def _holds_beyond_classes(step: SweepStep) -> bool:
+    """Whether the attempt could not read something that no list of classes states: then nothing of
+    the stream is swept, and the next attempt decides (A17).
+    """
+    return any(not hold.entity_class or step.readable is None for hold in step.holds)
 
 
 def _dumped(position: Position) -> pa.Array:
@@ -149,22 +156,12 @@ def quarantine_rows(consumer: str, unreadable: Sequence[Unreadable], now_us: int
             "reason": _shown(one.reason),
             "token": None if one.token is None else _shown(one.token),
             "received_at": now_us,
-            "digest": digest(one),
+            "digest": one.digest,
             "raw": one.raw,
         }
         for one in unreadable
     ]
     return pa.Table.from_pylist(rows, arrow_schema(QUARANTINE))
-
-
-def digest(unreadable: Unreadable) -> str | None:
-    """Return the hash that identifies a record received again. Records without token may be alike
-    and still be two.
-    """
-    if unreadable.token is None:
-        return None
-    token = unreadable.token.encode(errors="surrogatepass")[-64:]
-    return blake2b(unreadable.raw, key=token, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def fact_rows(

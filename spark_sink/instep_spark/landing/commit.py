@@ -41,6 +41,7 @@ class _Prepared(msgspec.Struct, frozen=True):
     records: Sequence[Record]
     now_us: int
     unresolved_keys: tuple[str, ...] = ()
+    gave_way: int = 0
 
 
 class LandingTables:
@@ -159,10 +160,11 @@ class LandingTables:
             records, others = split_storable(records)
             unreadable = [*unreadable, *others]
             table = rows(records)
+        gave_way = 0
         if not again:
             # First, so that the position never covers a record that is kept nowhere.
-            self._quarantine.keep(batch.stream, unreadable, now_us)
-        return _Prepared(batch, position, state, table, records, now_us, unresolved)
+            gave_way = self._quarantine.keep(batch.stream, unreadable, now_us)
+        return _Prepared(batch, position, state, table, records, now_us, unresolved, gave_way)
 
     def _write(self, prepared: Sequence[_Prepared]) -> None:
         transactions = [
@@ -207,5 +209,6 @@ def _result(one: _Prepared) -> CommitResult:
         written=len(one.records) - ends,
         deleted=ends,
         sweep_done=one.batch.sweep is not None,
+        gave_way=one.gave_way,
         unresolved_keys=one.unresolved_keys,
     )

@@ -134,8 +134,9 @@ _READABLE: Final = """
 """
 """Apart from `_SWEEPS`, which would read the bodies of all rows to find those of a few."""
 _SWEEP_ESTIMATE: Final = """
-    SELECT count(*) AS total, sum(CASE WHEN attempt < {attempt} THEN 1 ELSE 0 END) AS unmarked
-    FROM ({live}) AS live
+    SELECT class, count(*) AS total,
+        sum(CASE WHEN attempt < {attempt} THEN 1 ELSE 0 END) AS unmarked
+    FROM ({live}) AS live GROUP BY class
 """
 _HAS_OLDER_ENTITY: Final = """
     SELECT count(*) AS held FROM ({live}) AS live
@@ -347,8 +348,13 @@ def _read_headers(unsettled: pa.Table) -> Iterator[_Header]:
 def estimate_sweep(writer: Writer, consumer: str, stream: str, attempt: int) -> SweepEstimate:
     """Count entities, and those that no attempt from `attempt` on has marked (A6)."""
     query = _SWEEP_ESTIMATE.format(attempt=attempt, live=live(writer, consumer, stream))
-    row: dict[str, Any] = writer.query(query).to_pylist()[0]
-    return SweepEstimate(total=row["total"], unmarked=int(row["unmarked"] or 0))
+    found = writer.query(query).to_pylist()
+    by_class = {row["class"]: (row["total"], int(row["unmarked"] or 0)) for row in found}
+    return SweepEstimate(
+        sum(total for total, _ in by_class.values()),
+        sum(unmarked for _, unmarked in by_class.values()),
+        by_class,
+    )
 
 
 def has_older_entity(

@@ -9,9 +9,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.errors import StoreUnavailableError
 from instep.model.records import Unreadable
-from instep_spark.landing.arrow_rows import digest, quarantine_rows
+from instep_spark.landing.arrow_rows import quarantine_rows
 from instep_spark.landing.writers.base import Writer
 from instep_spark.options import DeltaOptions
 
@@ -33,7 +32,11 @@ class _Kept(msgspec.Struct):
 
 
 class Quarantine:
-    """The quarantine of one consumer. A record received again is kept once."""
+    """The quarantine of one consumer. A record received again is kept once.
+
+    Nothing is deleted from the table, so where it is full, others are not kept: it never stops a
+    stream of healthy records.
+    """
 
     def __init__(self, writer: Writer, options: DeltaOptions, consumer: str) -> None:
         self._writer = writer
@@ -42,52 +45,36 @@ class Quarantine:
         self._kept: dict[str, _Kept] = {}
         self._all_known = False
 
-    def keep(self, stream: str, unreadable: Sequence[Unreadable], now_us: int) -> None:
-        """Add records, each once (A11). Raises `StoreUnavailableError` where there is no room."""
+    def keep(self, stream: str, unreadable: Sequence[Unreadable], now_us: int) -> int:
+        """Add records, each once (A11). Returns how many found no room."""
         if not unreadable:
-            return
+            return 0
         kept = self._of(stream)
-        new = {digest(one) or index: one for index, one in enumerate(unreadable)}
-        new = {name: one for name, one in new.items() if name not in kept.digests}
-        if not new:
-            return
-        size_bytes = sum(len(one.raw) for one in new.values())
-        options = self._options
-        self._refuse_beyond(
-            ("stream", "quarantine_max"),
-            (kept.records + len(new), kept.size_bytes + size_bytes),
-            (options.quarantine_max_records, options.quarantine_max_bytes),
-        )
-        total = self._every()
-        self._refuse_beyond(
-            ("consumer", "quarantine_total"),
-            (
-                sum(one.records for one in total) + len(new),
-                sum(one.size_bytes for one in total) + size_bytes,
-            ),
-            (options.quarantine_total_records, options.quarantine_total_bytes),
-        )
-        rows = quarantine_rows(self._consumer, list(new.values()), now_us)
-        self._writer.append("quarantine", rows)
-        kept.records += len(new)
-        kept.size_bytes += size_bytes
-        kept.digests.update(rows["digest"].to_pylist())
+        new = {one.digest: one for one in unreadable}
+        fitting: list[Unreadable] = []
+        more = [one for digest, one in new.items() if digest not in kept.digests]
+        for one in more:
+            if self._has_room(kept, fitting, one):
+                fitting.append(one)
+        if fitting:
+            self._writer.append("quarantine", quarantine_rows(self._consumer, fitting, now_us))
+            kept.records += len(fitting)
+            kept.size_bytes += sum(len(one.raw) for one in fitting)
+            kept.digests.update(one.digest for one in fitting)
+        return len(more) - len(fitting)
 
-    def _refuse_beyond(
-        self, whose: tuple[str, str], found: tuple[int, int], limits: tuple[int, int]
-    ) -> None:
-        """`found` and `limits`: records and bytes."""
-        owner, key = whose
-        if found[0] > limits[0] or found[1] > limits[1]:
-            raise StoreUnavailableError(
-                f"the quarantine of the {owner} is full ({limits[0]:,} records or "
-                f"{limits[1]:,} bytes)",
-                where=self._options.location("quarantine"),
-                hint="look at it with `instep quarantine list`, and raise "
-                f"{key}_records or {key}_bytes",
-                limit_records=limits[0],
-                limit_bytes=limits[1],
-            )
+    def _has_room(self, kept: _Kept, before: Sequence[Unreadable], one: Unreadable) -> bool:
+        """Whether the stream, and the consumer, have room for one more behind these."""
+        options, total = self._options, self._every()
+        records = len(before) + 1
+        size_bytes = sum(len(other.raw) for other in before) + len(one.raw)
+        return (
+            kept.records + records <= options.quarantine_max_records
+            and kept.size_bytes + size_bytes <= options.quarantine_max_bytes
+            and sum(each.records for each in total) + records <= options.quarantine_total_records
+            and sum(each.size_bytes for each in total) + size_bytes
+            <= options.quarantine_total_bytes
+        )
 
     def _every(self) -> Collection[_Kept]:
         """What each stream has. The bytes of one stream at a time are held to count them."""

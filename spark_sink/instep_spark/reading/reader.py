@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import msgspec
 import pyarrow as pa
 
-from instep.errors import JournalOffError, SinkError
+from instep.errors import ConfigurationError, JournalOffError, SinkError
 from instep.model.entities import Change, ChangeKind, Quarantined, StoredEntity, StreamStatus
 from instep.model.records import RecordChunk
 from instep.model.streams import StreamInfo, SweepEstimate
@@ -92,10 +92,16 @@ class DeltaReader(SweepReader, StoreReader):
         stream: str | None = None,
         entity_class: str | None = None,
         key: str | None = None,
+        unproven: bool = False,
     ) -> AsyncIterator[StoredEntity]:
         """Entities in the order of their newest statements. Of a CHANGE_ONLY stream the newest
         change is shown; the composed entities are in the pipeline's `entities`.
         """
+        if unproven:
+            raise ConfigurationError(
+                "a lake does not say which entities are unproven",
+                hint="its `entities` has the attempt that has met each",
+            )
         for row in await self._rows(_CONSUMERS):
             if consumer not in (None, row["consumer"]) or stream not in (None, row["stream"]):
                 continue

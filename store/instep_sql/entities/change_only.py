@@ -58,7 +58,7 @@ _STALE: Final = text("""
     SELECT DISTINCT e.id, e.key FROM instep_entity AS e
     JOIN instep_part AS p ON p.stream_no = e.stream_no AND p.entity_key = e.key
     WHERE e.stream_no = :no AND e.id > :cursor AND e.id <= :upto AND e.proven = 1
-      AND p.attempt < :attempt AND p.part_key <> p.entity_key
+      AND e.attempt >= :attempt AND p.attempt < :attempt AND p.part_key <> p.entity_key
 """)
 
 

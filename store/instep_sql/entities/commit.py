@@ -21,7 +21,7 @@ from instep_sql import fencing
 from instep_sql.derived.entities import derive_entities
 from instep_sql.derived.statements import apply_records, end_swept, trim_tables
 from instep_sql.engine.dialect import ColumnRows, Dialect, EndRow, EntityRow
-from instep_sql.entities import journal, quarantine
+from instep_sql.entities import journal, quarantine, unproven
 from instep_sql.entities.change_only import compose_records
 from instep_sql.entities.key_reconciliation import ReconciledRecords, join_baseline, mark_proven
 from instep_sql.entities.streams import StreamRow
@@ -58,7 +58,8 @@ def commit(
     1. The position is advanced (A1), and departures from the specification are counted;
        `FencedError` if another process has advanced it.
     2. Records are written by rule A3, and their changes appended to the journal. What is derived
-       from statements follows each of them.
+       from statements follows each of them. An entity whose last record cannot be read is marked
+       by its key, and unproven (A17).
     3. The step of the sweep follows: the entities of the batch are marked by then.
     4. What is derived from entities follows those that have changed, and so do projections.
     5. Unreadable records go to quarantine.
@@ -77,16 +78,28 @@ def commit(
             by_uuid=batch.by_uuid,
             now_us=now_us,
         )
+    singled_out = 0
+    if batch.unreadable or stream.singled_out:
+        singled_out = unproven.follow(
+            connection, dialect, stream, batch, mode=options.journal, now_us=now_us
+        )
     if written.unresolved_keys:
         # An end under an unknown key may be about an entity that only a GET has shown.
         fencing.set_baseline_pending(connection, stream.no, batch.position)
     result = CommitResult(
-        written=written.written, deleted=written.deleted, unresolved_keys=written.unresolved_keys
+        written=written.written,
+        deleted=written.deleted,
+        kept=singled_out,
+        unresolved_keys=written.unresolved_keys,
     )
     if batch.sweep is not None:
         swept = sweep(connection, dialect, stream, batch.sweep, mode=options.journal, now_us=now_us)
         result = msgspec.structs.replace(
-            result, swept=len(swept.keys), sweep_cursor=swept.cursor, sweep_done=swept.done
+            result,
+            swept=len(swept.keys),
+            kept=singled_out + swept.kept,
+            sweep_cursor=swept.cursor,
+            sweep_done=swept.done,
         )
         if stream.kept.statements:
             end_swept(
@@ -101,7 +114,7 @@ def commit(
     # After the sweep: what it has removed counts as changed, too.
     derive_changed(connection, dialect, stream, projections, now_us)
     if batch.unreadable:
-        quarantine.keep(
+        gone = quarantine.keep(
             connection,
             dialect,
             stream.no,
@@ -109,6 +122,9 @@ def commit(
             options=options,
             now_us=now_us,
         )
+        result = msgspec.structs.replace(result, gave_way=gone)
+    if batch.samples:
+        quarantine.keep_samples(connection, stream.no, batch.samples, now_us)
     if options.journal is not Journal.OFF:
         journal.trim(connection, dialect, options, len(batch.records) + result.swept, now_us)
     if stream.kept.statements:

@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from hashlib import blake2b
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sqlalchemy import Connection, text
 
-from instep.errors import StoreUnavailableError
 from instep.model.records import Unreadable
 from instep.model.storable import without_nul
 from instep_sql.engine.bulk_writes import StoredTable, typed
 from instep_sql.engine.dialect import Dialect
 from instep_sql.options import SqlOptions
 
-__all__ = ["drop", "keep", "make_room_for_message", "mark_replayed"]
+__all__ = ["accept", "drop", "keep", "keep_samples", "make_room_for_message", "mark_replayed"]
 
-_DIGEST_BYTES: Final = 16
 _QUARANTINE: Final = StoredTable(
     "instep_quarantine",
     {
         **typed(int, "stream_no"),
-        **typed(str, "reason", "token"),
-        **typed(int, "received_at_us"),
+        **typed(str, "reason", "token", "key"),
+        **typed(int, "received_at_us", "last_at_us", "times"),
         **typed(bytes, "digest", "raw"),
     },
     key=("stream_no", "digest"),
+    updated={
+        "times": "instep_quarantine.times + excluded.times",
+        "last_at_us": "excluded.last_at_us",
+    },
 )
 _SIZE: Final = """
     SELECT count(*) AS records, coalesce(sum(length(raw)), 0) AS bytes
     FROM instep_quarantine WHERE {owned}
 """
+_GIVING_WAY: Final = """
+    SELECT id, length(raw) AS bytes FROM instep_quarantine WHERE {owned}
+    ORDER BY CASE WHEN replayed_at_us IS NOT NULL THEN 0 WHEN key IS NULL THEN 1 ELSE 2 END,
+             last_at_us, id
+    LIMIT :most
+"""
+_MOST_AT_ONCE: Final = 1_000
 _REPLAYED_KEPT: Final = """
     SELECT id, length(raw) AS bytes FROM instep_quarantine
     WHERE {owned} AND replayed_at_us IS NOT NULL ORDER BY id
@@ -49,7 +58,16 @@ _DROP_STREAM: Final = text("""
     WHERE scope = :stream
        OR scope IS NULL AND stream_no IN (SELECT id FROM instep_stream WHERE stream = :stream)
 """)
+_ACCEPT: Final = text("""
+    UPDATE instep_quarantine SET accepted_at_us = :now_us
+    WHERE digest = :digest
+      AND stream_no IN (SELECT id FROM instep_stream WHERE consumer = :consumer)
+""")
 _REPLAYED: Final = text("UPDATE instep_quarantine SET replayed_at_us = :now_us WHERE id = :id")
+_SAMPLE: Final = text("""
+    INSERT INTO instep_sample (stream_no, deviation, raw, at_us)
+    VALUES (:no, :kind, :raw, :now_us) ON CONFLICT DO NOTHING
+""")
 
 
 def keep(
@@ -60,40 +78,50 @@ def keep(
     *,
     options: SqlOptions,
     now_us: int,
-) -> None:
-    """Add records to the quarantine (A11); the same record received again is kept once.
+) -> int:
+    """Add records to the quarantine (A11): one row for each digest, with a counter.
 
-    Over a limit, replayed entries are removed, oldest first. No other entry is removed: a full
-    quarantine raises `StoreUnavailableError`, and the batch is not committed.
+    Over a limit the oldest give way: first those that were replayed, last those whose key can be
+    read. What they left unproven stays so. Returns how many gave way.
     """
+    times = Counter(one.digest for one in unreadable)
     rows = [
         (
             no,
             without_nul(one.reason),
             None if one.token is None else without_nul(one.token),
+            None if one.key is None else without_nul(one.key),
             now_us,
-            _digest(one),
+            now_us,
+            times[digest],
+            bytes.fromhex(digest),
             one.raw,
         )
-        for one in unreadable
+        for digest, one in {one.digest: one for one in unreadable}.items()
     ]
-    dialect.insert_rows(connection, _QUARANTINE, rows, ignore_existing=True)
+    dialect.upsert_rows(connection, _QUARANTINE, rows)
     of_stream = options.quarantine_max_records, options.quarantine_max_bytes
     in_all = options.quarantine_total_records, options.quarantine_total_bytes
-    for owner, owned, key, (limit_records, limit_bytes) in (
-        ("stream", _OF_STREAM, "quarantine_max", of_stream),
-        ("consumer", _OF_CONSUMER, "quarantine_total", in_all),
-    ):
-        if not _make_room(connection, owned, no, limit_records, limit_bytes):
-            raise StoreUnavailableError(
-                f"the quarantine of the {owner} is full ({limit_records:,} records or"
-                f" {limit_bytes:,} bytes)",
-                where=dialect.where,
-                hint="look at it with `instep quarantine list`, replay what can be read and drop"
-                f" the rest, or raise {key}_records or {key}_bytes",
-                limit_records=limit_records,
-                limit_bytes=limit_bytes,
-            )
+    gone = _give_way(connection, _OF_STREAM, no, *of_stream)
+    return gone + _give_way(connection, _OF_CONSUMER, no, *in_all)
+
+
+def _give_way(
+    connection: Connection, owned: str, no: int, limit_records: int, limit_bytes: int
+) -> int:
+    """Remove what exceeds the limits; returns how many."""
+    gone = 0
+    size = connection.execute(text(_SIZE.format(owned=owned)), {"no": no}).one()
+    over_records, over_bytes = size.records - limit_records, size.bytes - limit_bytes
+    find = text(_GIVING_WAY.format(owned=owned))
+    while over_records > 0 or over_bytes > 0:
+        for row in connection.execute(find, {"no": no, "most": _MOST_AT_ONCE}).all():
+            if over_records <= 0 and over_bytes <= 0:
+                break
+            connection.execute(_DROP, {"id": row.id})
+            over_records, over_bytes = over_records - 1, over_bytes - row.bytes
+            gone += 1
+    return gone
 
 
 def make_room_for_message(
@@ -130,6 +158,12 @@ def mark_replayed(connection: Connection, entry: int, now_us: int) -> None:
     connection.execute(_REPLAYED, {"id": entry, "now_us": now_us})
 
 
+def accept(connection: Connection, consumer: str, digest: str, now_us: int) -> int:
+    """Note that these records are lost: they hold no entity any more (A17). Returns how many."""
+    values = {"consumer": consumer, "digest": bytes.fromhex(digest), "now_us": now_us}
+    return connection.execute(_ACCEPT, values).rowcount
+
+
 def drop(connection: Connection, ids: Sequence[int] | None, stream: str | None) -> int:
     """Remove these entries (None: all entries of the stream, or of the store). Returns their
     number.
@@ -141,12 +175,9 @@ def drop(connection: Connection, ids: Sequence[int] | None, stream: str | None) 
     return connection.execute(_DROP_ALL).rowcount
 
 
-def _digest(unreadable: Unreadable) -> bytes | None:
-    """Identifies a record that is received again. None without a token: two equal records may then
-    be two.
-    """
-    if unreadable.token is None:
-        return None
-    return blake2b(
-        unreadable.raw, key=unreadable.token.encode()[-64:], digest_size=_DIGEST_BYTES
-    ).digest()
+def keep_samples(
+    connection: Connection, no: int, samples: Mapping[str, bytes], now_us: int
+) -> None:
+    """Keep the first text of each kind that was no record (A17)."""
+    for kind, raw in samples.items():
+        connection.execute(_SAMPLE, {"no": no, "kind": kind, "raw": raw, "now_us": now_us})

@@ -12,7 +12,7 @@ from instep.errors import SinkError
 from instep.model.records import Record
 from instep_sql import fencing
 from instep_sql.engine.dialect import Dialect
-from instep_sql.entities import commit, quarantine, streams
+from instep_sql.entities import commit, quarantine, streams, unproven
 from instep_sql.options import SqlOptions
 
 __all__ = ["replay"]
@@ -55,6 +55,8 @@ def replay(
         by_uuid=row.baseline,
         now_us=now_us,
     )
+    if row.singled_out:
+        unproven.prove_again(connection, row, row.position.attempt, mode=row.journal, now_us=now_us)
     commit.derive_changed(connection, dialect, row, (), now_us)
     quarantine.mark_replayed(connection, entry, now_us)
     return done.written + done.deleted

@@ -30,7 +30,9 @@ __all__ = [
 
 _FIND: Final = text("""
     SELECT id, position, info, journal,
-           EXISTS (SELECT 1 FROM instep_part WHERE stream_no = instep_stream.id) AS parted
+           EXISTS (SELECT 1 FROM instep_part WHERE stream_no = instep_stream.id) AS parted,
+           EXISTS (SELECT 1 FROM instep_unproven
+                   WHERE stream_no = instep_stream.id AND key <> '') AS singled_out
     FROM instep_stream WHERE consumer = :consumer AND stream = :stream
 """)
 _KNOWN: Final = text("""
@@ -81,6 +83,8 @@ class StreamRow(msgspec.Struct):
     """See `StreamInfo.event_classes`."""
     kept: EnabledDerivations = EnabledDerivations()
     """What the store derives."""
+    singled_out: bool = False
+    """Whether an entity may be unproven by a reason of its own (A22)."""
 
 
 def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None:
@@ -101,6 +105,7 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
         keys_are_uuids=info.get("keys_are_uuids", False),
         event_classes=frozenset(info.get("event_classes", ())),
         kept=enabled_derivations(connection, consumer),
+        singled_out=bool(row.singled_out),
     )
 
 

@@ -8,10 +8,12 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, text
 
+from instep.alignment.absence import holds_all
 from instep.model.batches import SweepStep
 from instep.model.streams import SweepEstimate
 from instep_sql.engine.dialect import Dialect, json_array
-from instep_sql.entities import change_only, journal
+from instep_sql.entities import change_only, journal, unproven
+from instep_sql.entities.held_sql import held_sql
 from instep_sql.entities.key_reconciliation import purge_tombstones
 from instep_sql.entities.streams import StreamRow
 from instep_sql.options import Journal
@@ -22,15 +24,20 @@ _WINDOW: Final = text("""
     SELECT max(id) AS upto, count(*) AS size
     FROM (SELECT id FROM instep_entity WHERE id > :cursor ORDER BY id LIMIT :size) AS chunk
 """)
-_UNMARKED: Final = "stream_no = :no AND id > :cursor AND id <= :upto AND attempt < :attempt"
+_ALL_UNMARKED: Final = "stream_no = :no AND attempt < :attempt"
+_UNMARKED: Final = f"{_ALL_UNMARKED} AND id > :cursor AND id <= :upto"
 _BASELINE_ROWS: Final = (
     "stream_no = :no AND id > :cursor AND id <= :upto AND token = '' AND lineage > 0"
 )
 _RECOMPOSE: Final = "UPDATE instep_entity SET body = ? WHERE id = ?"
 _ESTIMATE: Final = text("""
-    SELECT count(*) AS total,
+    SELECT class AS name, count(*) AS total,
            coalesce(sum(CASE WHEN attempt < :attempt THEN 1 ELSE 0 END), 0) AS unmarked
-    FROM instep_entity WHERE stream_no = :no
+    FROM instep_entity WHERE stream_no = :no GROUP BY class
+""")
+_ACCEPTED: Final = text("""
+    SELECT digest FROM instep_quarantine
+    WHERE stream_no = :no AND accepted_at_us IS NOT NULL AND digest IS NOT NULL
 """)
 
 
@@ -42,6 +49,8 @@ class SweepResult(msgspec.Struct, frozen=True):
     keys: Sequence[str]
     cursor: int
     done: bool
+    kept: int = 0
+    """Unmarked entities that were left, unproven (A17)."""
 
 
 def sweep(
@@ -59,6 +68,8 @@ def sweep(
     A step reads `limit_records` rows of any stream, so its work is bounded in a shared database,
     too. New rows are marked, so the sweep never removes them.
     """
+    if step.readable is None and holds_all(step.holds):
+        return _keep_all(connection, dialect, stream, step, mode, now_us)
     window = connection.execute(_WINDOW, {"cursor": step.cursor, "size": step.limit_records}).one()
     upto = step.cursor if window.upto is None else window.upto
     rows = {"no": stream.no, "cursor": step.cursor, "upto": upto, "attempt": step.attempt}
@@ -66,15 +77,20 @@ def sweep(
     if step.readable is not None:
         doomed += f" AND class IN {dialect.members('classes')}"
         named["classes"] = json_array(step.readable)
+    if step.holds:
+        doomed += f" AND NOT ({held_sql(step.holds, named)})"
     if mode is not Journal.OFF:
         # First, since it tells what is about to go.
         journal.append_swept(connection, doomed, named, mode, now_us)
     removal = f"DELETE FROM instep_entity WHERE {doomed} RETURNING key"
     keys = connection.execute(text(removal), named).scalars().all()
+    kept = 0
     if step.readable is not None:
         # No GET shows the other classes: their unmarked entities are kept, as unproven.
-        keep = f"UPDATE instep_entity SET proven = 0, attempt = :attempt WHERE {_UNMARKED}"
-        connection.execute(text(keep), rows)
+        others = f"{_UNMARKED} AND class NOT IN {dialect.members('classes')}"
+        keep = f"UPDATE instep_entity SET proven = 0, attempt = :attempt WHERE {others}"
+        classes = {"classes": json_array(step.readable)}
+        kept = connection.execute(text(keep), {**rows, **classes}).rowcount
         # The log is read up to where it stood at the baseline: what it brings from now on is newer,
         # also where a clock is set back and dates it before the baseline (A14).
         outdated = f"UPDATE instep_entity SET lineage = 0 WHERE {_BASELINE_ROWS}"
@@ -85,13 +101,43 @@ def sweep(
             journal.append_recomposed(connection, bodies, mode, now_us)
         recomposed = [(body, entity) for entity, body in bodies.items()]
         dialect.execute_many(connection, _RECOMPOSE, recomposed)
+    if step.holds:
+        left = f"SELECT count(*) FROM instep_entity WHERE {_UNMARKED}"
+        kept += connection.execute(text(left), rows).scalar_one()
+        unproven.note_held(connection, stream.no, step, _UNMARKED, rows, now_us)
     done = window.size < step.limit_records
     if done:
+        unproven.settle(connection, dialect, stream, step, mode=mode, now_us=now_us)
         purge_tombstones(connection, stream.no, step.attempt)
-    return SweepResult(keys, upto, done)
+    return SweepResult(keys, upto, done, kept)
+
+
+def _keep_all(
+    connection: Connection,
+    dialect: Dialect,
+    stream: StreamRow,
+    step: SweepStep,
+    mode: Journal,
+    now_us: int,
+) -> SweepResult:
+    """Nothing of the stream can be swept (A17): it is unproven with one row, whatever its size."""
+    values: dict[str, Any] = {"no": stream.no, "attempt": step.attempt}
+    count = text(f"SELECT count(*) FROM instep_entity WHERE {_ALL_UNMARKED}")
+    kept: int = connection.execute(count, values).scalar_one()
+    unproven.note_held(connection, stream.no, step, _ALL_UNMARKED, values, now_us)
+    unproven.settle(connection, dialect, stream, step, mode=mode, now_us=now_us)
+    purge_tombstones(connection, stream.no, step.attempt)
+    return SweepResult((), step.cursor, done=True, kept=kept)
 
 
 def estimate_sweep(connection: Connection, no: int, attempt: int) -> SweepEstimate:
     """Count the entities of a stream, and those last marked by an attempt before `attempt`."""
-    row = connection.execute(_ESTIMATE, {"no": no, "attempt": attempt}).one()
-    return SweepEstimate(total=row.total, unmarked=row.unmarked)
+    rows = connection.execute(_ESTIMATE, {"no": no, "attempt": attempt}).all()
+    by_class = {row.name: (row.total, int(row.unmarked)) for row in rows}
+    accepted = connection.execute(_ACCEPTED, {"no": no}).scalars()
+    return SweepEstimate(
+        sum(total for total, _ in by_class.values()),
+        sum(unmarked for _, unmarked in by_class.values()),
+        by_class,
+        frozenset(bytes(digest).hex() for digest in accepted),
+    )

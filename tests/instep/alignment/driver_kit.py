@@ -122,8 +122,9 @@ class Driver:
             again = self.carry_out()
 
     def tick(self) -> None:
-        tick = self.core.tick
-        self.commit(tick(self.log.now_us, self.log.state, others_stated=self.others_stated))
+        now_us = self.log.now_us
+        elsewhere_us = now_us if self.others_stated else 0
+        self.commit(self.core.tick(now_us, self.log.state, stated_elsewhere_us=elsewhere_us))
         self.carry_out()
 
     def commit(self, batch: Batch | None) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import msgspec
+from typing import Any
+
 import pytest
 
 from instep import Position
@@ -82,7 +84,7 @@ def test_a18_the_offset_and_what_is_missing_are_told() -> None:
 
 
 def test_a18_gaps_of_sparse_offsets_cost_few_attempts() -> None:
-    def due(after_s: float, **state: int) -> bool:
+    def due(after_s: float, **state: Any) -> bool:
         found = Position(phase=Phase.ALIGNED, continuity=ContinuityState(**state))
         return gap_due(found, 60.0, int(after_s * US))
 

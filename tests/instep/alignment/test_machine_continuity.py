@@ -290,7 +290,7 @@ TRUNCATED = {"mode": Mode.BASELINE, "readable": frozenset({"NODE"}), "record_ret
 
 
 def truncated(**changes: object) -> tuple[StreamInfo, Position]:
-    stream = info(**TRUNCATED | changes)  # type: ignore[arg-type]
+    stream = info(**TRUNCATED | changes)
     position = Position(
         phase=Phase.ALIGNED, attempt=1, lineage=1, token="token-3", offsets={"0": 3},
         origin=stream.origin, attempt_started_at_us=T0_US, watermark_us=T0_US,

@@ -3,6 +3,7 @@
 import base64
 from pathlib import Path
 
+from instep.model.records import Unreadable
 from tests.instep.cli.cli_kit import READABLE_RAW, UNREADABLE_RAW, failed, fill, instep, lines
 
 
@@ -18,6 +19,11 @@ def test_records_are_listed_with_their_reasons(tmp_path: Path) -> None:
         "received_at": first["received_at"],
         "replayed_at": None,
         "size_bytes": len(READABLE_RAW),
+        "digest": Unreadable("network", READABLE_RAW, "").digest,
+        "key": None,
+        "times": 1,
+        "last_at": first["received_at"],
+        "accepted_at": None,
     }
     assert (second["reason"], second["token"]) == ("not JSON", None)
     assert (
@@ -94,6 +100,18 @@ def test_what_is_dropped_is_gone_and_what_is_not_named_stays(tmp_path: Path) -> 
     assert network.stdout == "1 dropped\n"
     assert lines(instep("quarantine", "list", "--store", url, "--format", "jsonl")) == []
     assert instep("quarantine", "drop", "--all", "--yes", "--store", url).stdout == "0 dropped\n"
+
+
+def test_a_record_that_is_accepted_as_lost_keeps_nothing_back(tmp_path: Path) -> None:
+    url = fill(tmp_path)
+    digest = Unreadable("network", UNREADABLE_RAW, "").digest
+    accepted = lines(instep("quarantine", "accept", digest, "--store", url, "--format", "jsonl"))
+    assert accepted == [{"digest": digest, "accepted": 1}]
+    _, one = lines(instep("quarantine", "list", "--store", url, "--format", "jsonl"))
+    assert one["accepted_at"] is not None
+    other = instep("quarantine", "accept", "0" * 32, "--store", url)
+    assert (other.exit_code, other.stdout) == (1, "0 accepted\n")
+    assert "'x' is no digest" in failed(instep("quarantine", "accept", "x", "--store", url), 2)
 
 
 def test_dropping_needs_to_know_what_and_a_yes(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def context(nodes: int) -> bytes:
 
 async def stated(body: bytes, seen: set[tuple[str, str]] | None = None) -> list[Record]:
     pages = stated_pages(body, WANTED, set() if seen is None else seen)
-    return [record async for page in pages for record in page]
+    return [record async for page in pages for record in page.records]
 
 
 def children() -> set[int]:
@@ -64,7 +64,7 @@ async def test_a_child_states_what_the_process_itself_would(
     body = context(2_500)
     here: set[tuple[str, str]] = {("NODE", "n7")}
     there = set(here)
-    expected = [record for page in pages_of(body, WANTED, here) for record in page]
+    expected = [record for page in pages_of(body, WANTED, here) for record in page.records]
     assert len(expected) == 4_999
     assert await stated(body, there) == expected
     assert there == here

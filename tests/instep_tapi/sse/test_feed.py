@@ -254,12 +254,13 @@ async def test_an_event_over_the_limit_is_an_error() -> None:
         assert isinstance(await failing(source, info, Start.OLDEST), FrameTooBigError)
 
 
-async def test_what_is_no_record_goes_to_quarantine() -> None:
+async def test_a_text_that_is_no_record_is_counted() -> None:
     async def serve(_: web.Request, response: web.StreamResponse) -> None:
         await response.write(b"event: hello\ndata: welcome\n\ndata: %b\n\n" % _RECORD)
         await asyncio.sleep(DEADLINE_S)
 
     async with events_of(serve) as (source, info), source.feed(info, Start.OLDEST) as feed:
         chunk = await feed.receive()
-    assert [bad.raw for bad in chunk.unreadable] == [b"welcome"]
+    assert chunk.unreadable == []
+    assert chunk.samples == {"no-record": b"welcome"}
     assert len(chunk.records) == 1

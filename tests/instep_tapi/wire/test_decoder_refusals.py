@@ -20,13 +20,12 @@ EXACT = {"event-time-stamp": {}, "record-content": "CONDITION_DETECTOR"}
 @pytest.mark.parametrize(
     ("frame", "reason"),
     [
-        (b"<html>", "not JSON"),
-        (b"", "not JSON"),
-        (b'"text"', "neither an object nor a list"),
-        (b"\xff\xfe", "not JSON"),
+        (b"<html>token", "not JSON"),
+        (b'"log-record"', "neither an object nor a list"),
+        (b"\xff\xfetoken", "not JSON"),
         (b'{"log-record-header":' * 100_000, "nested too deeply"),
-        (b"[" * 1_000_000, "nested too deeply"),
-        ({"hello": 1}, "no log-record-header"),
+        (b"[" * 1_000_000 + b"token", "nested too deeply"),
+        ({"token": 1}, "no log-record-header"),
         (log_record(token=None), "no token"),
         (log_record(token=""), "empty token"),
         (log_record(token="x" * 5000), "5000 characters"),
@@ -60,6 +59,33 @@ def test_a_missing_entity_key_leaves_token_and_bytes_for_the_quarantine() -> Non
     assert unreadable.token == "62234255_0:-1379579382:AAAAAQAAhw4="
     assert unreadable.raw == frame
     assert unreadable.reason == "no entity-key in the log-record-header (mandatory, TR-548 3.10)"
+
+
+@pytest.mark.parametrize(
+    "frame", [b"", b"<html>", b'"ping"', b"null", b"\xff\xfe", b"[" * 1_000_000, {"hello": 1}]
+)
+def test_a_text_that_names_no_record_is_none(frame: Any) -> None:
+    chunk = read(frame, frame)
+    assert not chunk.records
+    assert not chunk.unreadable
+    assert chunk.deviations == {"no-record": 2}
+    assert chunk.samples.keys() == {"no-record"}
+
+
+@pytest.mark.parametrize("cut", range(0, 900, 7))
+def test_a_record_that_is_cut_off_tells_its_key_where_it_is_there(cut: int) -> None:
+    frame = json.dumps(log_record()).encode()[:cut]
+    for one in read(frame).unreadable:
+        assert one.key in (None, "3669276387587255710")
+        assert (one.key is not None) == (b'"3669276387587255710"' in frame)
+
+
+def test_what_is_still_readable_of_a_record_is_kept() -> None:
+    [one] = read(log_record(**{"log-append-time-stamp": "unknown"})).unreadable
+    assert (one.key, one.partition, one.offset) == ("3669276387587255710", "0", 910)
+    assert one.entity_class == "CONDITION_DETECTOR"
+    [whole] = read([{"token": 1, "entity-key": "a"}] * 101).unreadable
+    assert (whole.key, whole.token) == (None, None)
 
 
 def test_one_bad_record_leaves_its_neighbours() -> None:

@@ -273,7 +273,7 @@ class Checks:
         attempt = batch.position.attempt
         self._require(batch.position.phase is Phase.SWEEPING, "a sweep in another phase")
         self._require(attempt in self._counted, f"attempt {attempt} sweeps and has not counted")
-        if batch.sweep.cursor or attempt in self._released:
+        if batch.sweep.cursor or attempt in self._released or batch.sweep.holds:
             return
         estimate = self._counted[attempt]
         guarded = estimate.unmarked > self._guard_records and estimate.unmarked > estimate.total / 2

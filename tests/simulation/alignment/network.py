@@ -126,7 +126,8 @@ class SimSource(Source):
                 raise UnreachableError("nobody listens")
             readable = stream.readable
             scope = BaselineScope(stream.id, opened_at_us, readable, False, readable)
-            for stated in pages_of(provider.document(), scope, set()):
+            for found in pages_of(provider.document(), scope, set()):
+                stated = found.records
                 for first in range(0, len(stated), 5):
                     await self._request(UnreachableError)
                     yield stated[first : first + 5]
@@ -294,7 +295,7 @@ class SimFeed(Feed):
                         return chunk
                     if fragments:
                         # The consumer has seen that a message came, whatever became of it.
-                        return RecordChunk([], [Unreadable(STREAM, b"", "dropped")])
+                        return RecordChunk([], [Unreadable(STREAM, b"", "dropped", key="-")])
                     continue
             await self._listener.wake.wait()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.simulation.alignment.options import FaultOptions, LogOptions
@@ -10,8 +12,8 @@ from tests.simulation.alignment.simulation import simulate
 _QUICK = LogOptions(entities=8, change_every_s=3.0, duration_s=150.0)
 
 
-def _log(storage: str, **more: object) -> LogOptions:
-    return LogOptions(  # type: ignore[arg-type]
+def _log(storage: str, **more: Any) -> LogOptions:
+    return LogOptions(
         storage=storage, entities=8, change_every_s=3.0, duration_s=150.0, **more
     )
 

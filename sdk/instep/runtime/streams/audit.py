@@ -15,7 +15,7 @@ from instep.alignment.audit import (
 from instep.alignment.settings import AlignmentSettings
 from instep.errors import AuditError
 from instep.model.position import Position
-from instep.model.records import Record
+from instep.model.records import Record, RecordChunk
 from instep.model.streams import Mode, Start, StreamInfo, StreamState
 from instep.ports.audit import AuditMarks
 from instep.ports.sink import Sink
@@ -122,7 +122,10 @@ class _Reading:
     async def _show(self) -> None:
         pages = self._source.baseline(self._stream, self._us(self._now()))
         try:
-            async for page in pages:
+            async for found in pages:
+                chunk = found if isinstance(found, RecordChunk) else RecordChunk(found)
+                self.unreadable += len(chunk.unreadable)
+                page = [record for record in chunk.records if isinstance(record, Record)]
                 known = [record for record in page if record.uuid]
                 # Without a uuid (several rows may share one), a row matches no record of the log.
                 self.unreadable += len(page) - len(known)

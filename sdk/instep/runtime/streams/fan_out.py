@@ -90,7 +90,9 @@ class SharedSource(Source):
         """See `Source`: a connection of its own."""
         return self._source.probe(stream)
 
-    def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
+    def baseline(
+        self, stream: StreamInfo, opened_at_us: int
+    ) -> AsyncIterator[list[Record] | RecordChunk]:
         """See `Source`."""
         return self._source.baseline(stream, opened_at_us)
 

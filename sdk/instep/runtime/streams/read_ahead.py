@@ -254,7 +254,9 @@ class ReadAhead:
 
 def _joined(chunks: list[RecordChunk]) -> RecordChunk:
     deviations: dict[str, int] = {}
+    samples: dict[str, bytes] = {}
     for chunk in chunks:
+        samples = chunk.samples | samples
         for kind, times in chunk.deviations.items():
             deviations[kind] = deviations.get(kind, 0) + times
     return RecordChunk(
@@ -265,4 +267,5 @@ def _joined(chunks: list[RecordChunk]) -> RecordChunk:
         next((one.decoder for one in chunks if one.decoder is not None), None),
         all(chunk.whole for chunk in chunks),
         next((chunk.realign for chunk in chunks if chunk.realign), ""),
+        samples,
     )

@@ -29,11 +29,13 @@ from instep.runtime.health import StreamHealth
 from instep.runtime.retry import Environment, ReconnectPacing, is_retried_late
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.read_ahead import ReadAhead
+from instep.runtime.streams.statements import Statements
 
 __all__ = ["StreamWorker"]
 
 _CLOCK_NOISE_US = 100_000
 """A clock that differs by no more was not set."""
+_SAMPLE_BYTES = 80
 _REFRESH_S = 10.0
 """Longest wait, in seconds, for what is declared of a stream before it is opened again."""
 _DISPLACED_S = 5.0
@@ -55,7 +57,7 @@ class StreamWorker:
     Cancelling `run` at any await leaves the store as the last commit left it.
     """
 
-    def __init__(  # noqa: PLR0913 - what it works with
+    def __init__(  # noqa: PLR0913 - its consumer makes it
         self,
         stream: StreamInfo,
         source: Source,
@@ -66,11 +68,9 @@ class StreamWorker:
         *,
         report: Report,
         rediscover: Callable[[StreamInfo], Awaitable[StreamInfo]],
-        others_stated: Callable[[StreamInfo, float], bool] = lambda _stream, _since_s: False,
+        statements: Statements | None = None,
     ) -> None:
-        """`others_stated`: whether another stream of its provider has stated something since a
-        time, in seconds.
-        """
+        """`statements`: what the other streams of the consumer have stated."""
         self.stream = stream
         self._source = source
         self._sink = sink
@@ -79,15 +79,13 @@ class StreamWorker:
         self._environment = environment
         self._report = report
         self._rediscover = rediscover
-        self._others_stated = others_stated
-        self.stated_s = 0.0
-        """When a record of the stream was committed last; 0: never."""
         self._left_s = now()
         """When the last connection ended."""
         self._suggests_restart = False
         """Whether an error since the last commit suggests that the provider was restarted."""
         self._probed_s: float | None = None
         """When a second connection was opened beside the present one."""
+        self._statements = statements or Statements()
         self._core: Alignment | None = None
         self._feed: Feed | None = None
         self._read_ahead: ReadAhead | None = None
@@ -115,6 +113,7 @@ class StreamWorker:
         """Whether anything of this stream was ever committed, also by an earlier process."""
         self._records = 0
         self._quarantined = 0
+        self._gave_way = 0
         self._deviations: dict[str, int] = {}
 
     def __repr__(self) -> str:
@@ -153,6 +152,7 @@ class StreamWorker:
             stream=self.stream.id,
             phase=status.phase,
             attempt=status.attempt,
+            unproven=status.unproven,
             caught_up=status.caught_up,
             records=self._records,
             read_delay_s=status.read_delay_s,
@@ -251,6 +251,7 @@ class StreamWorker:
                 self._position,
                 self._settings.alignment,
                 latest_only=self._sink.latest_only,
+                marks_keys=self._sink.marks_keys,
             )
             if self._suggests_restart:
                 self._core.restart_suggested()
@@ -307,7 +308,9 @@ class StreamWorker:
         self._clock_offset_us = feed.clock_offset_us
         self._connected_before = True
         self._feed_realign = ""
-        core.opened(self._provider_us(), feed.clock_error_us)
+        core.opened(
+            self._provider_us(), feed.clock_error_us, left_us=self._provider_us(self._left_s)
+        )
         self._last_error = ""
         self._report(self.stream.id, "connected", f"from {_place_of(start)}")
         read_ahead = self._read_ahead = ReadAhead(
@@ -326,7 +329,7 @@ class StreamWorker:
                 await self._handle(core, read_ahead, chunk)
                 phase = core.position.phase
                 read_ahead.aligned = core.caught_up and phase is Phase.ALIGNED
-                if phase is Phase.SWEEP_HELD:
+                if phase is Phase.SWEEP_HELD or core.awaits_confirmation:
                     await self._ask_for_release(core)
 
     async def _handle(
@@ -342,7 +345,7 @@ class StreamWorker:
                 batch = core.tick(
                     self._provider_us(),
                     read_ahead.state,
-                    others_stated=self._others_stated(self.stream, self._left_s),
+                    stated_elsewhere_us=self._statements.elsewhere_us(self.stream),
                 )
             else:
                 batch = core.receive(chunk, self._provider_us())
@@ -359,11 +362,17 @@ class StreamWorker:
         stated = batch.position.records - core.durable.records
         self._records += stated or len(batch.records)
         if batch.records:
-            self.stated_s = self._now()
+            self._statements.note(self.stream, self._provider_us())
         self._quarantined += len(batch.unreadable)
+        if result.gave_way and not self._gave_way:
+            text = "the quarantine is full: its oldest records give way to others"
+            self._report(self.stream.id, "quarantine-full", text)
+        self._gave_way += result.gave_way
         for kind, times in batch.deviations.items():
             if kind not in self._deviations:
-                self._report(self.stream.id, "deviation", kind)
+                sample = batch.samples.get(kind)
+                text = kind if sample is None else f"{kind}: {ascii(sample[:_SAMPLE_BYTES])[1:]}"
+                self._report(self.stream.id, "deviation", text)
             self._deviations[kind] = self._deviations.get(kind, 0) + times
         core.committed(batch, result)
         self._position = core.durable
@@ -476,14 +485,17 @@ class StreamWorker:
 
     async def _ask_for_release(self, core: Alignment) -> None:
         """Check from time to time whether another process has released the held sweep (`instep
-        sweep release`).
+        sweep release`), or has confirmed that what the provider does not state is gone (A19).
         """
-        if not self.sweep_held or self._now() < self._ask_release_s:
+        waits = self.sweep_held or core.awaits_confirmation
+        if not waits or self._now() < self._ask_release_s:
             return
         self._ask_release_s = self._now() + self._settings.poll_state_s
         with contextlib.suppress(InstepError):
             released = await self._sink.is_sweep_released(self.stream.id, core.position.attempt)
-            if released and self.sweep_held:
+            if released and core.awaits_confirmation:
+                core.confirm_empty()
+            elif released and self.sweep_held:
                 self.release_sweep()
 
     @property

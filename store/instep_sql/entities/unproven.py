@@ -1,0 +1,315 @@
+"""What is unproven, and what has proven it (A17, A19, A22): the rows of `instep_unproven` and
+`instep_proof`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, text
+
+from instep.model.batches import Batch, SweepStep
+from instep.model.entities import ChangeKind, ProofKind
+from instep.model.holds import Hold, UnprovenReason
+from instep.model.position import Position
+from instep.model.records import Unreadable
+from instep_sql.engine.dialect import Dialect, json_array
+from instep_sql.entities.held_sql import held_sql
+from instep_sql.entities.streams import StreamRow
+from instep_sql.options import Journal
+
+__all__ = ["follow", "note_held", "prove", "prove_again", "settle"]
+
+_KEPT_PROOFS: Final = 1_000
+_SCOPES: Final = text("""
+    SELECT * FROM instep_unproven WHERE stream_no = :no AND key = '' ORDER BY id
+""")
+_INSERT: Final = text("""
+    INSERT INTO instep_unproven (stream_no, key, class, partition, reason, digest, attempt,
+                                 "offset", lineage, met_before, since_us, told)
+    VALUES (:no, :key, :class, :partition, :reason, :digest, :attempt, :offset, :lineage,
+            :met_before, :now_us, :told)
+""")
+_MOVE: Final = text("""
+    UPDATE instep_unproven SET attempt = :attempt, "offset" = :offset, lineage = :lineage,
+                               met_before = :met_before
+    WHERE id = :id
+""")
+_TOLD: Final = text("UPDATE instep_unproven SET told = 1 WHERE id = :id")
+_FORGET: Final = text("DELETE FROM instep_unproven WHERE id = :id")
+_TELL: Final = text("""
+    INSERT INTO instep_change (stream_no, key, class, change, kind, token, appended_at_us,
+                               committed_at_us, envelope, body)
+    VALUES (:no, :key, :class, :change, NULL, '', 0, :now_us, :envelope, :nothing)
+""")
+_PROVE: Final = text("""
+    INSERT INTO instep_proof (stream_no, attempt, kind, at_us)
+    VALUES (:no, :attempt, :kind, :now_us)
+    ON CONFLICT (stream_no, attempt) DO UPDATE SET kind = excluded.kind, at_us = excluded.at_us
+""")
+_FORGET_PROOFS: Final = text(
+    "DELETE FROM instep_proof WHERE stream_no = :no AND attempt < :attempt"
+)
+_STORED: Final = """
+    SELECT id, key, class, proven, attempt, token, lineage, partition, "offset"
+    FROM instep_entity WHERE stream_no = :no AND key IN {members}
+"""
+_WHOLES: Final = """
+    SELECT part_key, entity_key FROM instep_part WHERE stream_no = :no AND part_key IN {members}
+"""
+_MARK: Final = text("""
+    UPDATE instep_entity SET attempt = :attempt, proven = 0 WHERE id = :id AND attempt <= :attempt
+""")
+_OF_KEY: Final = text("DELETE FROM instep_unproven WHERE stream_no = :no AND key = :key")
+_PROVEN_AGAIN: Final = text("""
+    SELECT u.id, u.key, u.class, u.partition, u.reason, u.digest, u.attempt,
+           e.proven
+    FROM instep_unproven AS u LEFT JOIN instep_entity AS e
+      ON e.stream_no = u.stream_no AND e.key = u.key
+    WHERE u.stream_no = :no AND u.key <> '' AND coalesce(e.proven, 1) <> 0
+""")
+_ANY_SINGLE: Final = text(
+    "SELECT EXISTS (SELECT 1 FROM instep_unproven WHERE stream_no = :no AND key <> '')"
+)
+
+
+def note_held(
+    connection: Connection,
+    no: int,
+    step: SweepStep,
+    unmarked: str,
+    values: dict[str, Any],
+    now_us: int,
+) -> None:
+    """After a step of the sweep: keep a row of each hold that has kept something in its window
+    (`unmarked`, SQL with `values`). An element that could not be read leaves its class unproven,
+    whatever is stored.
+    """
+    scopes = {_identity(row): row for row in connection.execute(_SCOPES, {"no": no})}
+    for hold in step.holds:
+        row = scopes.get(_identity_of(hold))
+        if row is not None and row.attempt >= step.attempt:
+            continue
+        if hold.reason is not UnprovenReason.UNREADABLE_ELEMENT:
+            bound = dict(values)
+            held = held_sql([hold], bound)
+            query = text(f"SELECT 1 FROM instep_entity WHERE {unmarked} AND {held} LIMIT 1")
+            if connection.execute(query, bound).first() is None:
+                continue
+        _keep_scope(connection, no, hold, step.attempt, now_us, row)
+
+
+def _keep_scope(
+    connection: Connection, no: int, hold: Hold, attempt: int, now_us: int, row: Row[Any] | None
+) -> None:
+    place: dict[str, Any] = {
+        "attempt": attempt,
+        "offset": hold.offset,
+        "lineage": hold.lineage,
+        "met_before": int(hold.met_before),
+    }
+    if row is not None:
+        connection.execute(_MOVE, {**place, "id": row.id})
+        return
+    values = {
+        **place,
+        "no": no,
+        "key": "",
+        "class": hold.entity_class,
+        "partition": hold.partition,
+        "reason": hold.reason.value,
+        "digest": hold.digest,
+        "now_us": now_us,
+        "told": 0,
+    }
+    connection.execute(_INSERT, values)
+
+
+def _identity(row: Row[Any]) -> tuple[str, str, str | None, str]:
+    of_class: str = row._mapping["class"]  # noqa: SLF001 - SQLAlchemy's public name for it
+    return row.reason, of_class, row.partition, row.digest
+
+
+def _identity_of(hold: Hold) -> tuple[str, str, str | None, str]:
+    return hold.reason.value, hold.entity_class, hold.partition, hold.digest
+
+
+def settle(
+    connection: Connection,
+    dialect: Dialect,
+    stream: StreamRow,
+    step: SweepStep,
+    *,
+    mode: Journal,
+    now_us: int,
+) -> None:
+    """The sweep is over: what holds nothing any more is forgotten, and the journal says what is
+    unproven from now on, and what is proven again, in one row for each stream or class (A22).
+    """
+    if step.readable is not None and stream.unprovable:
+        _note_unprovable(connection, dialect, stream, step, now_us)
+    held = False
+    for row in connection.execute(_SCOPES, {"no": stream.no}).all():
+        if row.attempt < step.attempt:
+            connection.execute(_FORGET, {"id": row.id})
+            if row.told:
+                _tell(connection, stream.no, row, ChangeKind.PROVEN, mode, now_us)
+            continue
+        held = True
+        if not row.told:
+            connection.execute(_TOLD, {"id": row.id})
+            _tell(connection, stream.no, row, ChangeKind.UNPROVEN, mode, now_us)
+    kind = ProofKind.ATTEMPT if step.readable is None else ProofKind.BASELINE
+    prove(connection, stream.no, step.attempt, kind, now_us)
+    oldest = step.attempt - _KEPT_PROOFS if held else step.attempt
+    connection.execute(_FORGET_PROOFS, {"no": stream.no, "attempt": oldest})
+
+
+def _note_unprovable(
+    connection: Connection, dialect: Dialect, stream: StreamRow, step: SweepStep, now_us: int
+) -> None:
+    """A row for each class of which no resource shows the entities that the sweep has left."""
+    found = connection.execute(
+        text(f"""
+            SELECT DISTINCT class FROM instep_entity
+            WHERE stream_no = :no AND proven = 0 AND class IN {dialect.members("classes")}
+        """),
+        {"no": stream.no, "classes": json_array(stream.unprovable)},
+    )
+    scopes = {_identity(row): row for row in connection.execute(_SCOPES, {"no": stream.no})}
+    for entity_class in found.scalars().all():
+        hold = Hold(UnprovenReason.NO_RESOURCE, entity_class)
+        row = scopes.get(_identity_of(hold))
+        # Its entities have this mark: the row covers none of them, it says why.
+        _keep_scope(connection, stream.no, hold, step.attempt, now_us, row)
+
+
+def prove(connection: Connection, no: int, attempt: int, kind: ProofKind, now_us: int) -> None:
+    """Entities with the mark of this attempt were proven to exist now (A22)."""
+    values = {"no": no, "attempt": attempt, "kind": kind.value, "now_us": now_us}
+    connection.execute(_PROVE, values)
+
+
+def follow(
+    connection: Connection,
+    dialect: Dialect,
+    stream: StreamRow,
+    batch: Batch,
+    *,
+    mode: Journal,
+    now_us: int,
+) -> int:
+    """What a batch singles out, and what it proves again, after its records are written. Returns
+    how many entities more are unproven.
+    """
+    if batch.unreadable:
+        return _single_out(connection, dialect, stream, batch, mode, now_us)
+    if batch.records:
+        return -prove_again(connection, stream, batch.position.attempt, mode=mode, now_us=now_us)
+    return 0
+
+
+def _single_out(
+    connection: Connection,
+    dialect: Dialect,
+    stream: StreamRow,
+    batch: Batch,
+    mode: Journal,
+    now_us: int,
+) -> int:
+    """Mark the entities whose last record cannot be read, by their keys: they are not swept, and
+    unproven (A17). One with a later record is as that states it.
+    """
+    last = {one.key: one for one in batch.unreadable if one.key is not None}
+    if not last:
+        return 0
+    no, position = stream.no, batch.position
+    keys = {"no": no, "keys": json_array(last)}
+    members = dialect.members("keys")
+    if stream.change_only:
+        wholes = text(_WHOLES.format(members=members))
+        for row in connection.execute(wholes, keys).all():
+            last.setdefault(row.entity_key, last[row.part_key])
+        keys["keys"] = json_array(last)
+    stored = connection.execute(text(_STORED.format(members=members)), keys).all()
+    found = [row for row in stored if not _is_later(row, last[row.key], position)]
+    if not found:
+        return 0
+    stream.singled_out = True
+    reasons: list[dict[str, Any]] = [
+        {
+            "no": no,
+            "key": row.key,
+            "class": row._mapping["class"],  # noqa: SLF001 - its public name
+            "partition": last[row.key].partition,
+            "reason": UnprovenReason.UNREADABLE_RECORD.value,
+            "digest": last[row.key].digest,
+            "attempt": position.attempt,
+            "offset": last[row.key].offset,
+            "lineage": position.lineage,
+            "met_before": 0,
+            "now_us": now_us,
+            "told": 1,
+        }
+        for row in found
+    ]
+    connection.execute(_MARK, [{"id": row.id, "attempt": position.attempt} for row in found])
+    connection.execute(_OF_KEY, [{"no": no, "key": row.key} for row in found])
+    connection.execute(_INSERT, reasons)
+    told = [
+        _change(reason, ChangeKind.UNPROVEN, now_us)
+        for reason, row in zip(reasons, found, strict=True)
+        if row.proven
+    ]
+    if told and mode is not Journal.OFF:
+        connection.execute(_TELL, told)
+    return sum(bool(row.proven) or row.attempt < position.attempt for row in found)
+
+
+def _is_later(row: Row[Any], one: Unreadable, position: Position) -> bool:
+    """Whether the stored record is known to lie at or behind the one that cannot be read."""
+    same_log = row.token and row.lineage == position.lineage and row.partition == one.partition
+    stored: int = row._mapping["offset"]  # noqa: SLF001 - its public name
+    return bool(same_log) and stored >= one.offset >= 0
+
+
+def prove_again(
+    connection: Connection, stream: StreamRow, attempt: int, *, mode: Journal, now_us: int
+) -> int:
+    """Forget why entities were singled out that were stated since, or have ended. Returns how many
+    of them this attempt had singled out.
+    """
+    fewer = 0
+    for row in connection.execute(_PROVEN_AGAIN, {"no": stream.no}).all():
+        connection.execute(_FORGET, {"id": row.id})
+        fewer += row.attempt >= attempt
+        if row.proven is not None:
+            _tell(connection, stream.no, row, ChangeKind.PROVEN, mode, now_us)
+    stream.singled_out = bool(connection.execute(_ANY_SINGLE, {"no": stream.no}).scalar_one())
+    return fewer
+
+
+def _tell(
+    connection: Connection, no: int, row: Row[Any], change: ChangeKind, mode: Journal, now_us: int
+) -> None:
+    if mode is not Journal.OFF:
+        values = {**row._mapping, "no": no}  # noqa: SLF001 - its public name
+        connection.execute(_TELL, _change(values, change, now_us))
+
+
+def _change(values: dict[str, Any], change: ChangeKind, now_us: int) -> dict[str, Any]:
+    about = {"reason": values["reason"]}
+    if values["partition"] is not None:
+        about["partition"] = values["partition"]
+    if values["digest"]:
+        about["digest"] = values["digest"]
+    return {
+        "no": values["no"],
+        "key": values["key"],
+        "class": values["class"],
+        "change": change.value,
+        "now_us": now_us,
+        "envelope": json.dumps({"unproven": about}).encode(),
+        "nothing": b"",
+    }
