@@ -43,6 +43,7 @@ __all__ = [
     "FencedError",
     "FrameTooBigError",
     "InstepError",
+    "JournalDivergedError",
     "JournalOffError",
     "LeaseLostError",
     "MeasurementsOffError",
@@ -58,6 +59,7 @@ __all__ = [
     "TlsError",
     "TokenRefusedError",
     "UnreachableError",
+    "UnreadableStreamError",
 ]
 
 
@@ -193,6 +195,15 @@ class StreamGoneError(SourceError):
     retriable = True
 
 
+class UnreadableStreamError(SourceError):
+    """Nothing that a stream has sent since it was opened could be read: a wrong key for its
+    authenticity, say. What is stored stays, and is not of now.
+    """
+
+    code = "unreadable-stream"
+    stream_only = True
+
+
 class FrameTooBigError(SourceError):
     """A frame is over the configured size; `data` has `limit_bytes`."""
 
@@ -256,6 +267,16 @@ class ChangesTrimmedError(SinkError):
     """
 
     code = "changes-trimmed"
+
+
+class JournalDivergedError(SinkError):
+    """A cursor is not of this journal: the store was restored from a backup or copied, or a replica
+    that lagged was promoted. What was changed after it may differ from what was read.
+
+    `data["newest"]` is the newest cursor of this journal.
+    """
+
+    code = "journal-diverged"
 
 
 class ReferencesOffError(SinkError):

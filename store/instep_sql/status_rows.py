@@ -13,12 +13,14 @@ from typing import Any, Final
 
 from instep.coordination.lease import LeaseState
 from instep.model.entities import StreamStatus
+from instep.model.freshness import StreamReport
 from instep.model.position import decode_position
 
 __all__ = [
     "HEAD",
     "LEASES",
     "LEASE_COLUMNS",
+    "SQLITE_NOW_US",
     "STORED_VERSION",
     "STREAMS",
     "VERSION_TABLE",
@@ -28,17 +30,23 @@ __all__ = [
 ]
 
 VERSION_TABLE: Final = "instep_schema"
-HEAD: Final = "0100"
+HEAD: Final = "0104"
 """The newest revision in `migrations/versions` (a test holds them equal)."""
 STORED_VERSION: Final = f"SELECT version_num FROM {VERSION_TABLE}"
+SQLITE_NOW_US: Final = "CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)"
+"""The time of the database, in microseconds since 1970."""
 STREAMS: Final = """
-    SELECT s.*,
+    SELECT s.*, f.connected, f.caught_up, f.opened_at_us, f.read_at_us, f.refused, f.readable,
+      f.trouble, w.stale_after_s, {now_us} - w.heard_at_us AS silent_us,
       (SELECT count(*) FROM instep_entity AS e WHERE e.stream_no = s.id) AS entities,
       (SELECT count(*) FROM instep_entity AS e WHERE e.stream_no = s.id AND e.proven = 0)
         AS unproven,
       (SELECT count(*) FROM instep_quarantine AS q
        WHERE q.stream_no = s.id AND q.replayed_at_us IS NULL) AS quarantined
-    FROM instep_stream AS s WHERE s.kind = 'stream' ORDER BY s.consumer, s.stream
+    FROM instep_stream AS s
+    LEFT JOIN instep_freshness AS f ON f.stream_no = s.id
+    LEFT JOIN instep_follower AS w ON w.id = f.follower_no
+    WHERE s.kind = 'stream' ORDER BY s.consumer, s.stream
 """
 LEASE_COLUMNS: Final = "consumer, epoch, nonce, beat, holder, lease_s, asked_epoch = epoch AS asked"
 LEASES: Final = f"SELECT {LEASE_COLUMNS} FROM instep_lease ORDER BY consumer"
@@ -68,7 +76,7 @@ def file_status(url: str) -> tuple[list[StreamStatus], dict[str, LeaseState]] | 
             if connection.execute(_SEQUENCE).fetchone() is not None:
                 return None
             return (
-                [stream_status(row) for row in connection.execute(STREAMS)],
+                [stream_status(row) for row in connection.execute(STREAMS.format(now_us=SQLITE_NOW_US))],
                 {row.consumer: lease_state(row) for row in connection.execute(LEASES)},
             )
     except sqlite3.Error:
@@ -93,6 +101,24 @@ def stream_status(row: Any) -> StreamStatus:
         deviations=json.loads(row.deviations),
         updated_at_us=row.updated_at_us,
         unproven=row.unproven,
+        report=_report(row),
+        heard_s=None if row.silent_us is None else max(0.0, row.silent_us / 1e6),
+        stale_after_s=row.stale_after_s or 0.0,
+    )
+
+
+def _report(row: Any) -> StreamReport | None:
+    if row.connected is None:
+        return None
+    return StreamReport(
+        stream=row.stream,
+        connected=bool(row.connected),
+        caught_up=bool(row.caught_up),
+        opened_at_us=row.opened_at_us,
+        read_at_us=row.read_at_us,
+        refused=row.refused,
+        readable=bool(row.readable),
+        trouble=row.trouble,
     )
 
 

@@ -119,6 +119,7 @@ class SqlStore(Sink):
         entity_class: str | None = None,
         change: ChangeKind | None = None,
         follow: bool = False,
+        epoch: str = "",
     ) -> AsyncIterator[Change]:
         """The journal after `cursor`; see `SqlReader.changes`."""
         return self.reader.changes(
@@ -128,6 +129,7 @@ class SqlStore(Sink):
             entity_class=entity_class,
             change=change,
             follow=follow,
+            epoch=epoch,
         )
 
     @property

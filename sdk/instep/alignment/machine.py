@@ -49,6 +49,7 @@ from instep.alignment.effects import (
     Reopen,
 )
 from instep.alignment.lag import Fidelity, LagMonitor
+from instep.alignment.readability import Readability
 from instep.alignment.resume import (
     ResumePoint,
     baseline_due,
@@ -78,6 +79,14 @@ class AlignmentStatus(msgspec.Struct, frozen=True):
     attempt: int = 0
     caught_up: bool = False
     """Whether all that the log held when the stream was opened has come by."""
+    unreadable: int = 0
+    """Records of the attempt that could not be read."""
+    refused: int = 0
+    """The same, of all since the opening."""
+    readable: bool = False
+    """Whether any record could be read since the opening."""
+    refusal: str = ""
+    """Why nothing that the log held at the opening could be read; empty where something could."""
     sweep_held: bool = False
     """Whether a sweep durably waits for a decision, and none was made (A6)."""
     read_delay_s: float = 0.0
@@ -109,6 +118,11 @@ class Alignment:
         self.caught_up = False
         """Whether all that the log held when the stream was opened has been read."""
         self._effects: list[Effect] = []
+        self._readability = Readability()
+        self._refusal = ""
+        """See `AlignmentStatus.refusal`."""
+        self._unreadable_noted = 0
+        """Of the delivery that is being committed."""
         self._progress = PartitionProgress(stream, self.settings)
         self._continuity = ContinuityCheck()
         self._resume_point = ResumePoint("")
@@ -137,6 +151,10 @@ class Alignment:
             phase=durable.phase,
             attempt=durable.attempt,
             caught_up=self.caught_up,
+            unreadable=durable.unreadable,
+            refused=self._readability.refused,
+            readable=bool(self._readability.readable),
+            refusal=self._refusal,
             sweep_held=undecided and durable.phase is held,
             read_delay_s=self.lag.read_delay_s,
             fidelity=Fidelity.LOST if durable.phase is Phase.LOST else self.lag.fidelity,
@@ -167,6 +185,7 @@ class Alignment:
         All times are the provider's, which may differ by `clock_error_us` (`Feed.clock_error_us`).
         """
         self._connected = True
+        self._readability.opened()
         self._clock_error_us = clock_error_us
         resumed = not isinstance(self._resume_point.start, Start)
         self.lag.opened(now_us)
@@ -220,6 +239,7 @@ class Alignment:
         """A new attempt, on the stream that was opened at this time."""
         self.position = new_attempt(self.stream, self.position, new_log=new_log, now_us=opened_us)
         self._pending_commit = True
+        self._readability.attempt_begun()
         self.lag.watermark_us = self.position.watermark_us
         self.realign_reason = ""
         self._new_log = False
@@ -232,6 +252,7 @@ class Alignment:
         A phase that no commit has carried yet is forgotten, and is decided again.
         """
         self._connected = self.caught_up = False
+        self._refusal = ""
         self._estimate_requested = False
         # An effect of this connection must not be carried out on the next one.
         self._effects = [effect for effect in self._effects if isinstance(effect, Notice)]
@@ -311,10 +332,18 @@ class Alignment:
         content = partial(
             decode_chunk, self.stream, chunk, records, deviations, latest_only=self._latest_only
         )
+        self._unreadable_noted = len(chunk.unreadable)
+        # Counted where the delivery is used: one that an effect holds up is given again.
+        if unreadable := self._readability.received(len(chunk.records), chunk.unreadable):
+            position = msgspec.structs.replace(
+                position, unreadable=position.unreadable + unreadable
+            )
         batch = batch_at(self.stream, self.settings, position, content)
         self._consider(position, now_us)
         if chunk.realign:
             self.realign(chunk.realign)
+        elif chunk.unreadable and (broken := self._readability.broken()):
+            self._end_unreadable(*broken)
         else:
             self._realign_if_recovered(now_us)
         return batch
@@ -369,6 +398,10 @@ class Alignment:
         self._pending_commit = False
         if phase is not batch.position.phase:
             self._set(phase=phase)
+        if (late := len(batch.unreadable) - self._unreadable_noted) > 0:
+            # Bodies that nobody opened before the commit did.
+            self._set(unreadable=position.unreadable + late)
+        self._unreadable_noted = 0
         self.lag.raise_watermark(batch.position.watermark_us)
         if batch.sweep is not None:
             removed = self.position.sweep_removed + result.swept
@@ -388,6 +421,9 @@ class Alignment:
             self._progress.silence_from(now_us)
         elif self._lost(now_us, now_us):
             return None
+        elif self._readability.nothing_readable:
+            # What was refused is missing: its end is no silence.
+            pass
         elif self.position.phase is not Phase.ALIGNING and self._progress.quiet(now_us):
             until_us = self._progress.heard_until(now_us) - int(self.settings.quiet_s * _US)
             self.lag.silent(until_us, self.position.phase)
@@ -433,6 +469,14 @@ class Alignment:
         self.lag.watermark_us = self.position.watermark_us
         return False
 
+    def _end_unreadable(self, reason: str, from_oldest: bool) -> None:
+        """So much cannot be read that the connection may be at fault."""
+        self._notice(NoticeKind.UNREADABLE, reason)
+        if from_oldest:
+            self.realign(reason)
+        else:
+            self._effects.append(Reopen(reason))
+
     def _realign_if_recovered(self, now_us: int) -> None:
         if self.durable.phase is Phase.LOST and self.lag.recovered(now_us):
             self.realign("it was lost, and is read in time again")
@@ -442,8 +486,17 @@ class Alignment:
 
     def _consider(self, position: Position, now_us: int) -> None:
         """Whether the head of the log was reached, and whether a sweep is due."""
+        if self._readability.nothing_readable:
+            # Whatever the log holds, nothing of it is known: neither its end nor what is gone.
+            if not self._refusal and self._progress.caught_up(now_us):
+                refused, reason = self._readability.refused, self._readability.reason
+                self._refusal = f"none of {refused:,} records could be read: {reason}"
+                self._notice(NoticeKind.UNREADABLE, self._refusal)
+            return
+        self._refusal = ""
         if not self.caught_up and self._progress.caught_up(now_us):
             self.caught_up = True
+            self._readability.caught_up()
             self._notice(NoticeKind.CAUGHT_UP, "all that was in the log at the opening is read")
         if position.phase is not Phase.ALIGNING or self._estimate_requested:
             return

@@ -137,6 +137,7 @@ def new_attempt(stream: StreamInfo, position: Position, *, new_log: bool, now_us
         attempt_started_at_us=now_us,
         opened_at_newest=from_the_start(stream) is Start.LATEST,
         attempt_records=0,
+        unreadable=0,
         unaligned_attempts=position.unaligned_attempts + (not untouched),
         barrier=barrier,
         lineage=position.lineage + new_log,

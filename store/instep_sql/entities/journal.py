@@ -30,6 +30,7 @@ from instep_sql.entities.before_images import (
     loaded_images,
     mostly_new,
 )
+from instep_sql.entities.journal_epochs import begin_epoch
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.unmarked import UnmarkedRows
 from instep_sql.options import Journal, SqlOptions
@@ -72,6 +73,7 @@ def append_changes(
     with the stored body (but see `StreamInfo.event_classes`), a record that says what a baseline
     has said.
     """
+    begin_epoch(connection, dialect, now_us)
     columns = records if isinstance(records, RecordColumns) else None
     if (
         columns

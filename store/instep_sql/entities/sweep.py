@@ -12,6 +12,7 @@ from instep.model.batches import SweepStep
 from instep.model.streams import SweepEstimate
 from instep_sql.engine.dialect import Dialect
 from instep_sql.entities import change_only, journal, tombstones
+from instep_sql.entities.journal_epochs import begin_epoch
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.unmarked import UnmarkedRows
 from instep_sql.options import Journal
@@ -65,6 +66,7 @@ def sweep(
     if step.readable is not None:
         doomed = unmarked.of_classes(dialect, step.readable)
     if mode is not Journal.OFF:
+        begin_epoch(connection, dialect, now_us)
         journal.append_swept(connection, doomed, mode, now_us)
     removal = f"DELETE FROM instep_entity WHERE {doomed.condition} RETURNING key"
     keys = connection.execute(text(removal), doomed.values).scalars().all()
