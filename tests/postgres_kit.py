@@ -88,17 +88,17 @@ class Server:
         """A standby of this server, with a copy of its data; not started yet."""
         self.stop()
         other = copy.copy(self)
-        other._process, other._log = None, folder / "log"  # noqa: SLF001 - it is one of us
-        other._data = folder / "data"  # noqa: SLF001
-        shutil.copytree(self._data, other._data)  # noqa: SLF001
+        other._process, other._log = None, folder / "log"
+        other._data = folder / "data"
+        shutil.copytree(self._data, other._data)
         if os.geteuid() == 0:
             folder.chmod(0o755)
-            for path in (other._data, *other._data.rglob("*")):  # noqa: SLF001
+            for path in (other._data, *other._data.rglob("*")):
                 shutil.chown(path, _USER)
-        (other._data / "standby.signal").touch()  # noqa: SLF001
-        other._data.chmod(0o700)  # noqa: SLF001
+        (other._data / "standby.signal").touch()
+        other._data.chmod(0o700)
         conninfo = f"primary_conninfo=host=127.0.0.1 port={self.port} user=postgres"
-        other._settings = [*self._settings, conninfo]  # noqa: SLF001
+        other._settings = [*self._settings, conninfo]
         with socket.create_server(("127.0.0.1", 0)) as free:
             other.port = free.getsockname()[1]
         self.start()

@@ -37,6 +37,8 @@ class Faults:
         restconf_status: RESTCONF reads are refused with this HTTP status.
         restconf_spares_discovery: … but not those of the stream context.
         refuse_services: orders of connectivity-services are refused with this HTTP status.
+        answer_services: orders are carried out and answered with this HTTP status.
+        forget_services: orders are answered as taken, and forgotten.
     Load:
         storm_changes_per_s, storm_keys: an event storm at this rate, over so many keys or all.
         quiet: no storm and no periodic statement, as in a network where nothing happens.
@@ -65,6 +67,8 @@ class Faults:
     restconf_status: int | None = None
     restconf_spares_discovery: bool = True
     refuse_services: int | None = None
+    answer_services: int | None = None
+    forget_services: bool = False
     storm_changes_per_s: float = 0.0
     storm_keys: int | None = None
     quiet: bool = False

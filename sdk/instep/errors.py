@@ -59,6 +59,7 @@ __all__ = [
     "TlsError",
     "TokenRefusedError",
     "UnreachableError",
+    "UnreadableRecordsError",
     "UnreadableStreamError",
 ]
 
@@ -307,6 +308,12 @@ class NotAlignedError(InstepError):
     """Not every stream was aligned within the time that was given for it."""
 
     code = "not-aligned"
+
+
+class UnreadableRecordsError(InstepError):
+    """Every stream is aligned, but records could not be read: what they state is missing."""
+
+    code = "unreadable-records"
 
 
 class SweepHeldError(InstepError):

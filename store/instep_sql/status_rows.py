@@ -76,7 +76,10 @@ def file_status(url: str) -> tuple[list[StreamStatus], dict[str, LeaseState]] | 
             if connection.execute(_SEQUENCE).fetchone() is not None:
                 return None
             return (
-                [stream_status(row) for row in connection.execute(STREAMS.format(now_us=SQLITE_NOW_US))],
+                [
+                    stream_status(row)
+                    for row in connection.execute(STREAMS.format(now_us=SQLITE_NOW_US))
+                ],
                 {row.consumer: lease_state(row) for row in connection.execute(LEASES)},
             )
     except sqlite3.Error:

@@ -28,9 +28,7 @@ async def append(url: str, begin: int, count: int) -> None:
             await at.commit(create_update(f"k{n}", n))
 
 
-async def read(
-    url: str, cursor: int = 0, epoch: str = "", **options: object
-) -> tuple[list[str], JournalEnd]:
+async def read(url: str, cursor: int = 0, epoch: str = "") -> tuple[list[str], JournalEnd]:
     """The keys of the changes after a cursor, and where the subscriber stands then."""
     reader = store_plugin(url).reader(url)
     try:
@@ -152,7 +150,7 @@ def primary() -> Iterator[Server]:
 
 
 async def test_a_promoted_replica_that_lagged_is_seen_at_once_and_later(
-    primary: Server, tmp_path: Path
+    primary: Server,
 ) -> None:
     url = primary.url()
     await append(url, 1, 3)

@@ -343,7 +343,7 @@ class Alignment:
         if chunk.realign:
             self.realign(chunk.realign)
         elif chunk.unreadable and (broken := self._readability.broken()):
-            self._end_unreadable(*broken)
+            self._end_unreadable(broken[0], from_oldest=broken[1])
         else:
             self._realign_if_recovered(now_us)
         return batch
@@ -469,7 +469,7 @@ class Alignment:
         self.lag.watermark_us = self.position.watermark_us
         return False
 
-    def _end_unreadable(self, reason: str, from_oldest: bool) -> None:
+    def _end_unreadable(self, reason: str, *, from_oldest: bool) -> None:
         """So much cannot be read that the connection may be at fault."""
         self._notice(NoticeKind.UNREADABLE, reason)
         if from_oldest:

@@ -95,7 +95,7 @@ class Readability:
         """
         total = self.refused + self.readable
         share = self.refused >= _SHARE_OF and self.refused > total * _SHARE
-        if self._step >= 2 or not (self._row >= _ROW or share):  # noqa: PLR2004 - see `_step`
+        if self._step >= 2 or not (self._row >= _ROW or share):
             return None
         self._step = 2 if self._mixed or self._step else 1
         of = f"{self.refused:,} of {total:,} records of the connection cannot be read"

@@ -158,6 +158,11 @@ def _facts(one: StreamStatus, lease: LeaseState | None, now_us: int) -> dict[str
         "fidelity": _fidelity(one, behind_s),
         "entities": one.entities,
         "unproven": one.unproven,
+        "state": one.freshness.state,
+        "heard_s": one.heard_s,
+        "stale_after_s": one.stale_after_s or None,
+        "unreadable": one.freshness.unreadable,
+        "trouble": one.report.trouble if one.report else "",
         "unprovable": sorted(one.info.get("unprovable", ())),
         "quarantined": one.quarantined,
         "deviations": dict(sorted(one.deviations.items())),
@@ -179,13 +184,15 @@ def _print(streams: Sequence[Stored], now_us: int) -> None:
         table = Table.grid(padding=(0, 2))
         table.add_column(min_width=12)
         rows = [
-            ("phase", f"{facts['phase']}, attempt {facts['attempt']}{_progress(one)}"),
+            ("phase", f"{one.freshness.text}, attempt {facts['attempt']}{_progress(one)}"),
             ("position", f"{facts['token'] or 'none yet'}"),
             ("appended", facts["appended_at"] or "—"),
             ("behind", _behind(one, facts)),
             ("entities", f"{one.entities:,} from {facts['records']:,} records"),
             ("quarantined", f"{one.quarantined:,}"),
         ]
+        if facts["trouble"]:
+            rows.append(("trouble", facts["trouble"]))
         if facts["unprovable"]:
             rows.append(("unproven", _unproven(facts)))
         if lease is not None:

@@ -98,7 +98,7 @@ class Freshness(msgspec.Struct, frozen=True, kw_only=True):
         report = self.report
         match self.state:
             case FreshnessState.STALE if self.heard_s is None:
-                return f"{self.phase}, but stale: nobody says that it is followed"
+                return f"{self.phase}, but nobody says that it is followed"
             case FreshnessState.STALE:
                 return f"{self.phase}, but stale: last heard {self.heard_s:,.0f} s ago"
             case FreshnessState.DISCONNECTED:

@@ -22,8 +22,8 @@ T = TypeVar("T")
 _REFUSALS: Final = (SQLAlchemyError, OverflowError, UnicodeEncodeError)
 """Errors of SQLAlchemy, and those of the driver for values that no column can hold."""
 UNTIL_ROLLBACK: Final = "instep_until_rollback"
-"""A key of `Connection.info` that lasts as long as the connection, but no longer than until it rolls
-back: for what is done once a connection, in its first transaction that needs it.
+"""A key of `Connection.info` that lasts as long as the connection, and no longer than until it
+rolls back: for what is done once a connection, in its first transaction that needs it.
 """
 _NOT_RUN_AGAIN: Final = frozenset({FailureKind.FINAL, FailureKind.UNANSWERED})
 _RERUNS: Final = 6

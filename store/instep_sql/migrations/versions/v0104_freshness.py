@@ -47,7 +47,5 @@ def upgrade() -> None:
         Column("started_at_us", BigInteger, nullable=False),
     )
     op.execute(
-        text("INSERT INTO instep_journal_epoch VALUES (1, :epoch, 0)").bindparams(
-            epoch=uuid4().hex
-        )
+        text("INSERT INTO instep_journal_epoch VALUES (1, :epoch, 0)").bindparams(epoch=uuid4().hex)
     )
