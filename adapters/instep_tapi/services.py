@@ -17,8 +17,8 @@ import msgspec
 from yarl import URL
 
 from instep.errors import ConfigurationError, InstepError, SourceError
-from instep.model.entities import StoredEntity, StreamStatus
-from instep.model.freshness import stale_streams
+from instep.model.entities import StoredEntity
+from instep.model.freshness import Freshness, stale_streams
 from instep.ports.reader import StoreReader
 from instep_tapi.restconf.client import Response, error_text
 from instep_tapi.source import TapiSource
@@ -226,13 +226,12 @@ class ConnectivityServices:
 
     # -- inner parts -----------------------------------------------------------------------------
 
-    async def _streams(self) -> list[StreamStatus]:
+    async def _streams(self) -> list[Freshness]:
         """The streams that state services. Raises `ConfigurationError` where there is none."""
         streams = [
             one
-            for one in await self._reader.streams()
-            if self._consumer in (None, one.consumer)
-            and _CLASS in (one.info.get("classes") or (_CLASS,))
+            for one in await self._reader.freshness()
+            if self._consumer in (None, one.consumer) and _CLASS in (one.classes or (_CLASS,))
         ]
         if not streams:
             raise ConfigurationError(
@@ -248,9 +247,9 @@ class ConnectivityServices:
         """
         while True:
             streams = await self._streams()
-            stale = stale_streams([one.freshness for one in streams])
+            stale = stale_streams(streams)
             if not stale:
-                return sum(one.position.records for one in streams)
+                return sum(one.records for one in streams)
             if time.monotonic() >= deadline_s:
                 raise ServiceStaleError(
                     f"the services are not followed now: {stale}",
@@ -261,7 +260,7 @@ class ConnectivityServices:
 
     async def _until_stated(self, uuid: str, records: int, deadline_s: float) -> None:
         """Wait until the streams have stated anything beyond so many records."""
-        while sum(one.position.records for one in await self._streams()) <= records:
+        while sum(one.records for one in await self._streams()) <= records:
             if time.monotonic() >= deadline_s:
                 raise ServiceTimeoutError(
                     "the service was not stated by any stream, nor its end, when its time had"
@@ -315,7 +314,7 @@ class ConnectivityServices:
     ) -> StoredEntity | None:
         """Wait until `judge` is content with what is stored, as the streams state it now."""
         while True:
-            stale = stale_streams([one.freshness for one in await self._streams()])
+            stale = stale_streams(await self._streams())
             stored = await self._stored(uuid)
             # Read before what is stored: that is at least as fresh.
             if not stale and judge(stored):

@@ -20,6 +20,7 @@ from instep.model.entities import (
     StoredEntity,
     StreamStatus,
 )
+from instep.model.freshness import Freshness
 from instep.model.records import RecordChunk, RecordType
 from instep.model.streams import SweepEstimate
 from instep.ports.reader import LeaseReader, StoreReader, SweepReader
@@ -36,7 +37,7 @@ from instep_sql.messages.reading import MessageReading
 from instep_sql.names import check_name
 from instep_sql.options import SqlOptions
 from instep_sql.references.reading import ReferenceReading
-from instep_sql.status_rows import STREAMS, stream_status
+from instep_sql.status_rows import STREAMS, UNCOUNTED_STREAMS, stream_status
 from instep_sql.stored_entities import stored_entity
 
 __all__ = ["ProjectionError", "SqlReader", "now_us"]
@@ -147,8 +148,15 @@ class SqlReader(
 
     async def streams(self) -> list[StreamStatus]:
         """The committed status of all streams of all consumers."""
-        query = text(STREAMS.format(now_us=self._dialect.now_us))
-        rows = await self._fetch(lambda connection: connection.execute(query).all())
+        return await self._streams(STREAMS)
+
+    async def freshness(self) -> list[Freshness]:
+        """See `StoreReader`."""
+        return [one.freshness for one in await self._streams(UNCOUNTED_STREAMS)]
+
+    async def _streams(self, query: str) -> list[StreamStatus]:
+        found = text(query.format(now_us=self._dialect.now_us))
+        rows = await self._fetch(lambda connection: connection.execute(found).all())
         return [stream_status(row) for row in rows]
 
     async def entities(

@@ -23,6 +23,7 @@ __all__ = [
     "SQLITE_NOW_US",
     "STORED_VERSION",
     "STREAMS",
+    "UNCOUNTED_STREAMS",
     "VERSION_TABLE",
     "file_status",
     "lease_state",
@@ -35,19 +36,26 @@ HEAD: Final = "0104"
 STORED_VERSION: Final = f"SELECT version_num FROM {VERSION_TABLE}"
 SQLITE_NOW_US: Final = "CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)"
 """The time of the database, in microseconds since 1970."""
-STREAMS: Final = """
+_STREAM: Final = """
     SELECT s.*, f.connected, f.caught_up, f.opened_at_us, f.read_at_us, f.refused, f.readable,
       f.trouble, w.stale_after_s, {now_us} - w.heard_at_us AS silent_us,
-      (SELECT count(*) FROM instep_entity AS e WHERE e.stream_no = s.id) AS entities,
-      (SELECT count(*) FROM instep_entity AS e WHERE e.stream_no = s.id AND e.proven = 0)
-        AS unproven,
       (SELECT count(*) FROM instep_quarantine AS q
-       WHERE q.stream_no = s.id AND q.replayed_at_us IS NULL) AS quarantined
+       WHERE q.stream_no = s.id AND q.replayed_at_us IS NULL) AS quarantined,
+      {counts}
     FROM instep_stream AS s
     LEFT JOIN instep_freshness AS f ON f.stream_no = s.id
     LEFT JOIN instep_follower AS w ON w.id = f.follower_no
     WHERE s.kind = 'stream' ORDER BY s.consumer, s.stream
 """
+STREAMS: Final = _STREAM.replace(
+    "{counts}",
+    """(SELECT count(*) FROM instep_entity AS e WHERE e.stream_no = s.id) AS entities,
+      (SELECT count(*) FROM instep_entity AS e WHERE e.stream_no = s.id AND e.proven = 0)
+        AS unproven""",
+)
+"""Format it with `now_us`: SQL for the time of the database."""
+UNCOUNTED_STREAMS: Final = _STREAM.replace("{counts}", "0 AS entities, 0 AS unproven")
+"""The same without the counts of entities, which take long where there are many."""
 LEASE_COLUMNS: Final = "consumer, epoch, nonce, beat, holder, lease_s, asked_epoch = epoch AS asked"
 LEASES: Final = f"SELECT {LEASE_COLUMNS} FROM instep_lease ORDER BY consumer"
 _SEQUENCE: Final = "SELECT id FROM instep_sequence LIMIT 1"

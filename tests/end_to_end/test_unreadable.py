@@ -30,9 +30,8 @@ pytestmark = pytest.mark.asyncio
 def signed(key: str, nodes: int = 6) -> Provider:
     """A provider whose records are signed with this key."""
     style = RecordStyle(sign=Hmac(HmacOptions(key)).sign if key else None)
-    return Provider(
-        network(nodes, 4), ProviderSettings(streams=(StreamSettings("all"),), style=style)
-    )
+    streams = (StreamSettings("all", style=style),)
+    return Provider(network(nodes, 4), ProviderSettings(streams=streams))
 
 
 @asynccontextmanager

@@ -162,7 +162,7 @@ def _facts(one: StreamStatus, lease: LeaseState | None, now_us: int) -> dict[str
         "heard_s": one.heard_s,
         "stale_after_s": one.stale_after_s or None,
         "unreadable": one.freshness.unreadable,
-        "trouble": one.report.trouble if one.report else "",
+        "error": one.report.trouble if one.report else "",
         "unprovable": sorted(one.info.get("unprovable", ())),
         "quarantined": one.quarantined,
         "deviations": dict(sorted(one.deviations.items())),
@@ -191,8 +191,8 @@ def _print(streams: Sequence[Stored], now_us: int) -> None:
             ("entities", f"{one.entities:,} from {facts['records']:,} records"),
             ("quarantined", f"{one.quarantined:,}"),
         ]
-        if facts["trouble"]:
-            rows.append(("trouble", facts["trouble"]))
+        if facts["error"]:
+            rows.append(("error", facts["error"]))
         if facts["unprovable"]:
             rows.append(("unproven", _unproven(facts)))
         if lease is not None:

@@ -225,4 +225,6 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
             stale_after_s=self.stale_after_s,
             # What was replayed or dropped since then is in quarantine no more.
             unreadable=min(position.unreadable, self.quarantined),
+            classes=tuple(self.info.get("classes") or ()),
+            records=position.records,
         )

@@ -8,6 +8,7 @@ opening, and when the process that follows the stream was last heard.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -70,6 +71,10 @@ class Freshness(msgspec.Struct, frozen=True, kw_only=True):
     """From which silence of that process on what it said is not of now."""
     unreadable: int = 0
     """Records of the attempt that could not be read."""
+    classes: tuple[str, ...] = ()
+    """The classes that the stream carries; empty: all."""
+    records: int = 0
+    """Records committed since the beginning."""
 
     @property
     def state(self) -> FreshnessState:
@@ -114,7 +119,7 @@ class Freshness(msgspec.Struct, frozen=True, kw_only=True):
                 return str(self.phase)
 
 
-def stale_streams(found: list[Freshness]) -> str:
+def stale_streams(found: Sequence[Freshness]) -> str:
     """The streams that are not in step, in words; empty where all are."""
     return "; ".join(
         f"{one.consumer} / {one.stream} is {one.text}" for one in found if not one.in_step

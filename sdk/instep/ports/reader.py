@@ -27,6 +27,7 @@ from instep.model.entities import (
     StoredEntity,
     StreamStatus,
 )
+from instep.model.freshness import Freshness
 from instep.model.measurements import Measurement
 from instep.model.messages import StoredMessage
 from instep.model.records import RecordChunk
@@ -92,6 +93,10 @@ class StoreReader(ABC):
     @abstractmethod
     async def streams(self) -> list[StreamStatus]:
         """All streams of all consumers, each as durable in the store."""
+
+    async def freshness(self) -> list[Freshness]:
+        """How fresh what is stored of each stream is, of all consumers. It may be asked often."""
+        return [one.freshness for one in await self.streams()]
 
     @abstractmethod
     def entities(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import Any
 
@@ -9,15 +10,18 @@ import msgspec
 
 from instep.errors import JournalDivergedError
 from instep.model.entities import Change, ChangeKind, JournalEnd
-from instep.model.freshness import Freshness
+from instep.model.freshness import Freshness, FreshnessState
 from instep.ports.reader import StoreReader
 from instep.runtime.retry import Environment, retrying
 from instep.runtime.settings import ConsumerSettings
+from instep.runtime.supervision import until_first_ended
 
 __all__ = ["Subscription"]
 
 _BATCH_CHANGES = 500
 _POLL_S = 0.2
+_FRESHNESS_S = 1.0
+"""How often it is looked at how fresh the streams are, in seconds."""
 
 
 class Subscription:
@@ -105,8 +109,8 @@ class Subscription:
     async def freshness(self) -> list[Freshness]:
         """How fresh the streams are whose changes it may give."""
         return [
-            one.freshness
-            for one in await self._reader.streams()
+            one
+            for one in await self._reader.freshness()
             if self._consumer in {None, one.consumer} and self._stream in {None, one.stream}
         ]
 
@@ -147,6 +151,7 @@ class Subscription:
         handler: Callable[[Sequence[Change]], Awaitable[None]],
         *,
         saved: Callable[[int], Awaitable[None]] | None = None,
+        freshness: Callable[[Sequence[Freshness]], Awaitable[None]] | None = None,
         settings: ConsumerSettings | None = None,
         environment: Environment | None = None,
     ) -> None:
@@ -155,9 +160,42 @@ class Subscription:
         Where the handler or the store raises a retriable `InstepError`, the batch is read and
         passed again, with the waits of `settings` (`reconnect_initial_s`, `reconnect_max_s`,
         `reconnect_attempts`); other errors are raised. `saved` is given the cursor after each batch
-        that the handler has taken; `epoch` is then that of this cursor.
+        that the handler has taken; `epoch` is then that of this cursor. `freshness` is given how
+        fresh the streams are, at first and whenever that has changed: no changes are no proof that
+        nothing has changed.
         """
         settings, environment = settings or ConsumerSettings(), environment or Environment()
+        handling = self._handle(handler, saved, settings, environment)
+        if freshness is None:
+            await handling
+        else:
+            telling = self._tell_freshness(freshness, settings, environment)
+            await until_first_ended(handling, telling)
+
+    async def _tell_freshness(
+        self,
+        tell: Callable[[Sequence[Freshness]], Awaitable[None]],
+        settings: ConsumerSettings,
+        environment: Environment,
+    ) -> None:
+        told: list[tuple[str, str, FreshnessState]] | None = None
+        while True:
+            async for attempt in retrying(settings, environment):
+                with attempt:
+                    found = await self.freshness()
+                    says = [(one.consumer, one.stream, one.state) for one in found]
+                    if says != told:
+                        await tell(found)
+                        told = says
+            await asyncio.sleep(_FRESHNESS_S)
+
+    async def _handle(
+        self,
+        handler: Callable[[Sequence[Change]], Awaitable[None]],
+        saved: Callable[[int], Awaitable[None]] | None,
+        settings: ConsumerSettings,
+        environment: Environment,
+    ) -> None:
         batches: AsyncIterator[Sequence[Change]] | None = None
         batch: Sequence[Change] | None = None
         while True:
