@@ -234,9 +234,8 @@ async def promoted_replica(_folder: Path) -> float:
             at = await store.position(stream)
             for n in range(begin, begin + count):
                 record = Record("s1", f"k{n}", RecordType.CREATE_UPDATE, f"t{n}", n, body=b"{}")
-                position = Position(
-                    token=record.token, ordinal=at.ordinal + 1, attempt=1, lineage=1
-                )
+                ordinal = at.ordinal + 1
+                position = Position(token=record.token, ordinal=ordinal, attempt=1, lineage=1)
                 await store.commit(Batch("s1", position, ordinal - 1, [record]))
                 at = position
 

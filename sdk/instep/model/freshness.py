@@ -32,6 +32,7 @@ class FreshnessState(StrEnum):
     UNREADABLE = "unreadable"
     """Nothing could be read since the stream was opened: every record was refused."""
     DISCONNECTED = "disconnected"
+    """It has no connection, or the process that follows it has stopped."""
     STALE = "stale"
     """The process that follows it was not heard for too long, or never: what is stored is of then,
     whatever it says.
@@ -80,10 +81,13 @@ class Freshness(msgspec.Struct, frozen=True, kw_only=True):
     def state(self) -> FreshnessState:
         """What may be said of the stream."""
         report = self.report
-        if report is None or self.heard_s is None or self.heard_s > self.stale_after_s:
+        if report is None or self.heard_s is None:
             return FreshnessState.STALE
         if not report.connected:
+            # Whoever has stopped is heard no more, and has said so.
             return FreshnessState.DISCONNECTED
+        if self.heard_s > self.stale_after_s:
+            return FreshnessState.STALE
         if report.refused and not report.readable:
             return FreshnessState.UNREADABLE
         if self.phase is not Phase.ALIGNED or not report.caught_up:
