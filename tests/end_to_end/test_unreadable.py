@@ -1,4 +1,4 @@
-"""Streams of which little or nothing can be read: they are never called aligned for it (A17)."""
+"""Streams of which little or nothing can be read: they are never called aligned for it (A11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a stream can be read, connection by connection (A17). Pure.
+"""What of a stream can be read, connection by connection (A11). Pure.
 
 A record that cannot be read costs that record (A11). Many in a row are another matter: a compressed
 WebSocket that has lost a message inflates each later one to something else, and only another

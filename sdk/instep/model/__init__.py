@@ -9,6 +9,8 @@ from instep.model.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from instep.model.alarms import AlarmEpisode
     from instep.model.batches import Batch, CommitResult, SweepStep
+    from instep.model.entities import JournalEnd
+    from instep.model.freshness import Freshness, FreshnessState, StreamReport
     from instep.model.measurements import Measurement
     from instep.model.messages import Attachment, MessageHeader
     from instep.model.position import SweepBarrier
@@ -22,12 +24,16 @@ __all__ = [
     "Batch",
     "CommitResult",
     "DecodedRecords",
+    "Freshness",
+    "FreshnessState",
+    "JournalEnd",
     "Measurement",
     "MessageHeader",
     "Ranges",
     "RecordChunk",
     "RecordHeader",
     "Start",
+    "StreamReport",
     "StreamState",
     "SweepBarrier",
     "SweepEstimate",
@@ -43,6 +49,8 @@ __getattr__, __dir__ = lazy_exports(
             "CommitResult",
             "SweepStep",
         ),
+        "instep.model.entities": ("JournalEnd",),
+        "instep.model.freshness": ("Freshness", "FreshnessState", "StreamReport"),
         "instep.model.measurements": ("Measurement",),
         "instep.model.messages": ("Attachment", "MessageHeader"),
         "instep.model.position": ("SweepBarrier",),

@@ -72,7 +72,7 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
     attempts_without_alignment: int = 0
     """Attempts begun since the stream was last aligned (A16)."""
     unreadable: int = 0
-    """Records of the attempt that could not be read, so that what they state is missing (A17)."""
+    """Records of the attempt that could not be read, so that what they state is missing (A11)."""
     refused: int = 0
     """Records that could not be read since the stream was last opened …"""
     readable: bool = False

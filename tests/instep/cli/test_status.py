@@ -93,8 +93,8 @@ def test_a16_a_stream_without_progress_says_how_far_it_comes(tmp_path: Path) -> 
     asyncio.run(_store(url, position))
     shown = " ".join(instep("status", "--store", url).stdout.split())
     assert (
-        "aligning, but nobody says that it is followed, attempt 7: no progress, 4 attempts without an alignment, 1,050 records read"
-        in shown
+        "aligning, but nobody says that it is followed, attempt 7: no progress,"
+        " 4 attempts without an alignment, 1,050 records read" in shown
     )
     [network] = lines(instep("status", "--store", url, "--format", "jsonl"))
     assert network["attempts_without_alignment"] == 4
