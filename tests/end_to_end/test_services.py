@@ -189,10 +189,10 @@ async def test_what_was_stored_before_the_order_does_not_count(tmp_path: Path) -
         await here.services.create(SERVICE, timeout_s=TIMEOUT_S)
         here.provider.set_faults(forget_services=True)
         with pytest.raises(ServiceTimeoutError, match="as last stated"):
-            await here.services.create(SERVICE, timeout_s=1.0)
+            await here.services.create(SERVICE, timeout_s=3.0)
         # Not stored before, and answered as taken: its absence says nothing yet.
         with pytest.raises(ServiceTimeoutError, match="nor its end"):
-            await here.services.delete("another", timeout_s=1.0)
+            await here.services.delete("another", timeout_s=3.0)
 
 
 async def test_without_a_consumer_the_store_is_not_taken_for_the_network(tmp_path: Path) -> None:

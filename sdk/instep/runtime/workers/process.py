@@ -21,6 +21,7 @@ __all__ = ["WorkerLostError", "WorkerProcess", "how_ended"]
 
 Report = TypeVar("Report")
 
+_DEFAULTS: Final = ConsumerSettings()
 _STOP_WITHIN_S: Final = 3.0
 """A worker that has not ended so long after it was told to is killed: its commit is rolled back."""
 
@@ -43,7 +44,7 @@ class WorkerProcess(Generic[Report]):
         request: bytes,
         decode: Callable[[bytes], Report],
         *,
-        kill_silent_after_s: float = ConsumerSettings.kill_silent_after_s,
+        kill_silent_after_s: float = _DEFAULTS.kill_silent_after_s,
     ) -> None:
         """`decode` reads what it reports. One that reports nothing for so long is killed."""
         self._kill_silent_after_s = kill_silent_after_s
