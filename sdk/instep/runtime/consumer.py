@@ -98,8 +98,9 @@ class Consumer(SinkService):
         """Wait until every selected stream is aligned (TR-548 ST-2.2 step 8).
 
         Raises the fatal error of the consumer or of one of its streams, `SweepHeldError` if a
-        sweep waits for a decision, and
-        `TimeoutError` after `timeout_s` (None: no timeout).
+        sweep waits for a decision, `UnreadableStreamError` if nothing of a stream can be read, and
+        `TimeoutError` after `timeout_s` (None: no timeout). Single records may be unreadable, and
+        what they state is missing: `StreamHealth.unreadable`.
         """
         async with asyncio.timeout(timeout_s):
             await self._until(self._is_aligned)
