@@ -3,7 +3,7 @@
 Two rules hold this file together:
 
 1. What decides about attempts, marks and sweeps is here and in the pure modules that it calls
-   (`resume`, `continuity`, `sweep_trigger`, `transitions`); the driver
+   (`resume`, `continuity`, `readability`, `sweep_trigger`, `transitions`); the driver
    (`instep.runtime.streams.worker`, a simulation, a test) only carries out what it returns.
 2. It does not know what a provider, a socket or a database is.
 

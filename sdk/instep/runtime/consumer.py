@@ -185,7 +185,7 @@ class Consumer(SinkService):
     async def _report_freshness(self) -> None:
         """Tell the store how fresh the streams are: from time to time, and when that changes."""
         stale_after_s = self._settings.stale_after_s
-        told: list[tuple[object, ...]] = []
+        told: list[tuple[str, bool, bool, bool, str]] = []
         due_s = 0.0
         while True:
             changed, now_s = self._changed, self._environment.monotonic()
