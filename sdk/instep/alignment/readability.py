@@ -54,7 +54,7 @@ class Readability:
         return bool(self.refused) and not self.readable
 
     def opened(self) -> None:
-        """A connection begins."""
+        """A connection begins: what it brings is counted from here."""
         self.refused = self.readable = self._row = 0
         self.reason = ""
         self._mixed = False
