@@ -51,11 +51,11 @@ class ServiceOrders:
         """DELETE of one service."""
         if refused := self._refused():
             return refused
+        if self._site.faults.forget_services:
+            return web.Response(status=204)
         key = self._key(request.match_info["uuid"])
         if key is None:
             return restconf_error(404, "invalid-value", "no such service")
-        if self._site.faults.forget_services:
-            return web.Response(status=204)
         self._site.operator.update(key, _ENDING)
         self._later(key, self._remove)
         return web.Response(status=self._site.faults.answer_services or 204)
