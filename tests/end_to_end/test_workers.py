@@ -169,7 +169,7 @@ async def test_each_stream_is_followed_by_one_process_and_all_is_equal(tmp_path:
 async def test_the_streams_of_a_worker_that_hangs_are_stale_and_it_is_told(tmp_path: Path) -> None:
     async with (
         site(served(), tmp_path) as here,
-        running(consumer(here, tmp_path, stale_s=2.0)) as it,
+        running(consumer(here, tmp_path, stale_s=5.0)) as it,
     ):
         await it.consumer.aligned(TIMEOUT_S)
         reader = sql.reader(here.url)
@@ -205,7 +205,7 @@ async def test_the_streams_of_a_worker_that_hangs_are_stale_and_it_is_told(tmp_p
 async def test_a_worker_that_hangs_for_longer_is_killed_and_started_again(tmp_path: Path) -> None:
     async with (
         site(served(), tmp_path) as here,
-        running(consumer(here, tmp_path, stale_s=1.0, kill_s=4.0)) as it,
+        running(consumer(here, tmp_path, stale_s=5.0, kill_s=8.0)) as it,
     ):
         await it.consumer.aligned(TIMEOUT_S)
         first = it.pids[1]
