@@ -27,6 +27,8 @@ from instep_spark.lake.tables import schema as lake
 from instep_spark.lake.views import views_reference
 from instep_spark.landing_schema import TABLES
 from instep_sql import SqlStore
+from tests.freshness.__main__ import read_results as read_freshness
+from tests.freshness.faults import FAULTS
 from tests.wire.__main__ import read_results
 from tests.wire.matrix import KINDS, ROWS
 from tests.wire.outcome import Outcome
@@ -38,6 +40,7 @@ __all__ = [
     "configuration",
     "deviations",
     "error_codes",
+    "freshness",
     "page_text",
     "sql_schema",
     "wire_results",
@@ -178,6 +181,23 @@ def _result(outcome: Outcome | None) -> str:
 
 
 FOLDER = Path(__file__).parent / "reference" / "tables"
+
+
+def freshness() -> str:
+    """How long a green word stood over wrong data, of the last recorded run."""
+    measured = read_freshness()
+    rows = [
+        (
+            name,
+            f"{measured[name]:.1f} s" if name in measured else "not measured",
+            f"{fault.limit_s:.1f} s",
+            fault.limit,
+        )
+        for name, fault in FAULTS.items()
+    ]
+    return _table(("Fault", "Green for", "Limit", "Which is"), rows)
+
+
 PAGES = {
     "configuration": configuration,
     "errors": error_codes,
@@ -187,6 +207,7 @@ PAGES = {
     "lake": lake_tables,
     "wire-rules": wire_rules,
     "wire-results": wire_results,
+    "freshness": freshness,
 }
 """Name of the generated file → what writes it."""
 

@@ -30,15 +30,16 @@ async def show(batch: Sequence[Change]) -> None:
 async def main(endpoint: str, url: str, cursor: str, seconds: float) -> None:
     file = Path(cursor)
 
-    async def save(reached: int) -> None:
-        file.write_text(str(reached))
-
     source = TapiSource(read_options({"endpoints": [endpoint]}, "subscriber.py"))
     store = SqlStore(url, journal="previous")
     async with Consumer("subscriber", source, store) as consumer:
         await consumer.aligned()
-        place = int(file.read_text()) if file.exists() else 0
-        links = Subscription(store.reader, place, classes=["LINK"], follow=True)
+        place, _, epoch = (file.read_text() if file.exists() else "0").partition(" ")
+        links = Subscription(store.reader, int(place), epoch=epoch, classes=["LINK"], follow=True)
+
+        async def save(reached: int) -> None:
+            file.write_text(f"{reached} {links.epoch}")
+
         print(f"{await links.lag()} changes behind")
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):

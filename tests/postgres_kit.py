@@ -7,6 +7,7 @@ The server's programs are looked for in the PATH, where Debian keeps them, and i
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib.util
 import os
 import shutil
@@ -21,7 +22,7 @@ from pathlib import Path
 import psycopg
 from trustme import LeafCert
 
-__all__ = ["Missing", "Server", "programs", "serving"]
+__all__ = ["Missing", "Server", "programs", "replica_of", "serving"]
 
 _START_S = 60.0
 _USER = "nobody"
@@ -82,6 +83,26 @@ class Server:
         )
         if certificate is not None:
             self._use_tls(certificate)
+
+    def replicated(self, folder: Path) -> Server:
+        """A standby of this server, with a copy of its data; not started yet."""
+        self.stop()
+        other = copy.copy(self)
+        other._process, other._log = None, folder / "log"
+        other._data = folder / "data"
+        shutil.copytree(self._data, other._data)
+        if os.geteuid() == 0:
+            folder.chmod(0o755)
+            for path in (other._data, *other._data.rglob("*")):
+                shutil.chown(path, _USER)
+        (other._data / "standby.signal").touch()
+        other._data.chmod(0o700)
+        conninfo = f"primary_conninfo=host=127.0.0.1 port={self.port} user=postgres"
+        other._settings = [*self._settings, conninfo]
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            other.port = free.getsockname()[1]
+        self.start()
+        return other
 
     def _use_tls(self, certificate: LeafCert) -> None:
         asked = [str(self._bin / "pg_config"), "--configure"]
@@ -151,6 +172,23 @@ class Server:
     def promote(self) -> None:
         self.execute("SELECT pg_promote()")
 
+    def wait_for(self, query: str, value: object) -> None:
+        """Wait until a query has this value: a standby replays behind its primary."""
+        deadline_s = time.monotonic() + _START_S
+        while self.execute(query) != [(value,)]:
+            if time.monotonic() > deadline_s:
+                raise RuntimeError(f"{query} has not become {value}")
+            time.sleep(0.05)
+
+    def take_over(self, primary: Server) -> None:
+        """Answer at the address of a primary that has ended, as the primary, with what was
+        replicated.
+        """
+        self._settings = [one for one in self._settings if not one.startswith("primary_conninfo")]
+        self.port = primary.port
+        self.start()
+        self.promote()
+
     def kill(self) -> None:
         """SIGKILL, without a checkpoint; clients are not informed, and the next start recovers from
         the log.
@@ -182,6 +220,18 @@ class Server:
         with psycopg.connect(url or self.url(), autocommit=True) as connection:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
+
+
+@contextlib.contextmanager
+def replica_of(primary: Server) -> Iterator[Server]:
+    """A standby that streams from a server, at an address of its own; gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="instep-postgres-") as name:
+        replica = primary.replicated(Path(name))
+        replica.start()
+        try:
+            yield replica
+        finally:
+            replica.stop()
 
 
 @contextlib.contextmanager

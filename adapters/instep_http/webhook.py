@@ -10,6 +10,7 @@ import msgspec
 
 from instep.errors import SourceError
 from instep.model.entities import Change
+from instep.model.freshness import Freshness
 from instep_http.client import ClientSettings, GuardedClient
 from instep_http.errors import retry_later
 from instep_http.redirects import NO_REDIRECTS
@@ -33,6 +34,15 @@ class _Posted(msgspec.Struct, omit_defaults=True, rename={"entity_class": "class
     committed_at_us: int
     body: msgspec.Raw | None = None
     previous: msgspec.Raw | None = None
+    epoch: str = ""
+
+
+class _Stream(msgspec.Struct):
+    consumer: str
+    stream: str
+    state: str
+    text: str
+    heard_s: float | None
 
 
 class Webhook:
@@ -41,12 +51,16 @@ class Webhook:
     ::
 
         async with Webhook("https://oss.example/changes", headers={"Authorization": token}) as hook:
-            await Subscription(reader, cursor).run(hook, saved=save)
+            subscription = Subscription(reader, cursor, epoch=epoch)
+            await subscription.run(hook, saved=save, freshness=hook.post_freshness)
 
-    A request is a POST of `{"changes": [...]}`: of each change the cursor, consumer, stream, key,
-    class, kind of change, its times in microseconds since 1970, and the bodies that the journal
-    keeps. Any 2xx takes the batch. At least once: the receiver may get a batch again, and knows it
-    by the cursors.
+    A request is a POST of `{"changes": [...]}`: of each change the cursor with its epoch, consumer,
+    stream, key, class, kind of change, its times in microseconds since 1970, and the bodies that
+    the journal keeps. Any 2xx takes the batch. At least once: the receiver may get a batch again,
+    and knows it by the cursors within their epoch.
+
+    With `post_freshness`, a receiver to which nothing comes knows why: nothing has changed, or
+    nobody follows the network.
 
     Nothing that is stored chooses a request: the URL is that of the caller, and no redirect is
     followed. TLS is verified unless it is turned off by name.
@@ -100,18 +114,30 @@ class Webhook:
         or asks to try later. `data["retry_after_s"]` is then the least wait that it asks for.
         """
         for body in self._bodies(batch):
-            answer = await self._client.send(
-                "POST", self._url, headers=self._headers, data=body, cut=True
+            await self._post(body)
+
+    async def _post(self, body: bytes) -> None:
+        answer = await self._client.send(
+            "POST", self._url, headers=self._headers, data=body, cut=True
+        )
+        if not 200 <= answer.status < 300:
+            asked_s = min(answer.retry_after_s(self._now()), _LONGEST_RETRY_AFTER_S)
+            raise SourceError(
+                f"the receiver of changes answered {answer.status}",
+                where=shown(self._url),
+                retriable=retry_later(answer.status) or (answer.status >= 400 and asked_s > 0),
+                status=answer.status,
+                retry_after_s=asked_s,
             )
-            if not 200 <= answer.status < 300:
-                asked_s = min(answer.retry_after_s(self._now()), _LONGEST_RETRY_AFTER_S)
-                raise SourceError(
-                    f"the receiver of changes answered {answer.status}",
-                    where=shown(self._url),
-                    retriable=retry_later(answer.status) or (answer.status >= 400 and asked_s > 0),
-                    status=answer.status,
-                    retry_after_s=asked_s,
-                )
+
+    async def post_freshness(self, found: Sequence[Freshness]) -> None:
+        """Post `{"changes": [], "streams": [...]}`: how fresh each stream is (`FreshnessState`), in
+        words, too, and when whoever follows it was heard. Raises as a call does.
+        """
+        streams = [
+            _Stream(one.consumer, one.stream, one.state, one.text, one.heard_s) for one in found
+        ]
+        await self._post(b'{"changes":[],"streams":%b}' % msgspec.json.encode(streams))
 
     def _bodies(self, batch: Sequence[Change]) -> Iterator[bytes]:
         posted: list[bytes] = []
@@ -139,5 +165,6 @@ def _encoded(change: Change) -> bytes:
             change.committed_at_us,
             msgspec.Raw(change.body) if change.body else None,
             msgspec.Raw(change.previous) if change.previous else None,
+            change.epoch,
         )
     )

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
         ConnectivityServices,
         ServiceFailedError,
         ServiceRefusedError,
+        ServiceStaleError,
         ServiceTimeoutError,
+        ServiceUnknownError,
     )
     from instep_tapi.source import TapiSource
     from instep_tapi.wire.decoder import FrameDecoder
@@ -25,7 +27,9 @@ __all__ = [
     "Options",
     "ServiceFailedError",
     "ServiceRefusedError",
+    "ServiceStaleError",
     "ServiceTimeoutError",
+    "ServiceUnknownError",
     "TapiSource",
     "read_options",
 ]
@@ -42,7 +46,9 @@ __getattr__, __dir__ = lazy_exports(
             "ConnectivityServices",
             "ServiceFailedError",
             "ServiceRefusedError",
+            "ServiceStaleError",
             "ServiceTimeoutError",
+            "ServiceUnknownError",
         ),
         "instep_tapi.source": ("TapiSource",),
         "instep_tapi.wire.decoder": ("FrameDecoder",),

@@ -18,6 +18,7 @@ from yarl import URL
 
 from instep.errors import ConfigurationError, InstepError, SourceError
 from instep.model.entities import StoredEntity
+from instep.model.freshness import Freshness, stale_streams
 from instep.ports.reader import StoreReader
 from instep_tapi.facts.names import strip_module
 from instep_tapi.restconf.client import Response, error_text
@@ -28,7 +29,9 @@ __all__ = [
     "ConnectivityServices",
     "ServiceFailedError",
     "ServiceRefusedError",
+    "ServiceStaleError",
     "ServiceTimeoutError",
+    "ServiceUnknownError",
 ]
 
 Service = Mapping[str, Any]
@@ -40,13 +43,40 @@ _MEMBER: Final = "connectivity-service"
 IN_SERVICE: Final = {"lifecycle-state": "INSTALLED", "operational-state": "ENABLED"}
 """The state of a service that carries traffic."""
 _FAILED: Final = {"lifecycle-state": "PENDING_REMOVAL"}
-_DONE: Final = frozenset({HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT})
+_TAKEN: Final = frozenset(
+    {HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT}
+)
+"""The order is carried out, or will be."""
+_UNDECIDED: Final = frozenset(
+    {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
+)
+"""Of 4xx, the answers that say nothing of the order itself."""
+_UNKNOWN: Final = "it is not known whether the request was carried out: read the service"
 
 
 class ServiceRefusedError(SourceError):
-    """The provider has refused the request; `data["status"]` is its HTTP status."""
+    """The provider has refused the request (4xx), and changed nothing; `data["status"]` is its HTTP
+    status.
+    """
 
     code = "service-refused"
+
+
+class ServiceUnknownError(SourceError):
+    """The provider has answered, but not whether it carries the request out: a 5xx, a redirect,
+    408, 425 or 429. The service may become as wanted; `data["status"]` is the HTTP status.
+    """
+
+    code = "service-unknown"
+
+
+class ServiceStaleError(InstepError):
+    """The store does not follow the services now, so it cannot show what becomes of one. Nothing
+    was sent.
+    """
+
+    code = "service-stale"
+    retriable = True
 
 
 class ServiceFailedError(InstepError):
@@ -78,9 +108,10 @@ class ConnectivityServices:
     the streams state what has become of the network.
 
     Promised: each call ends within `timeout_s`, with the service as wanted or with an error that
-    says how far it came. No request is sent twice. Not promised: that a state is seen which passes
-    between two looks into the store, `poll_s` apart; that a `delete` of a service that the store
-    does not hold yet waits for the streams.
+    says how far it came. No request is sent twice. Only what was stated after the order counts, and
+    only while the store follows each stream of services (`StreamStatus.freshness`): what it held
+    before may be of long ago. Not promised: that a state is seen which passes between two looks
+    into the store, `poll_s` apart.
 
     Cancelling a call stops the waiting; a request that was sent stands.
 
@@ -115,16 +146,17 @@ class ConnectivityServices:
     ) -> dict[str, Any]:
         """Order a service and wait until its members are as `wanted`. Returns it as stored.
 
-        Without a `uuid` it gets a new one. Raises `ServiceRefusedError`, what `wait` raises, and
-        `SourceError`. After an `UnreachableError` it is not known whether the provider got the
-        request.
+        Without a `uuid` it gets a new one. Raises `ServiceStaleError` before anything is sent,
+        `ServiceRefusedError`, `ServiceUnknownError`, what `wait` raises, and `SourceError`. After
+        an `UnreachableError` it is not known whether the provider got the request.
         """
         ordered = {"uuid": str(uuid4()), **{strip_module(k): v for k, v in service.items()}}
         uuid = _checked(ordered["uuid"], timeout_s)
         deadline_s = time.monotonic() + timeout_s
-        await self._require_stream()
+        await self._require_fresh(deadline_s)
+        before = await self._stored(uuid)
         await self._send("POST", uuid, ordered, timeout_s)
-        return await self._wait(uuid, wanted, failed, deadline_s)
+        return await self._wait(uuid, wanted, failed, deadline_s, before)
 
     async def wait(
         self,
@@ -140,15 +172,24 @@ class ConnectivityServices:
         is removed; `ServiceTimeoutError` and `SinkError`.
         """
         _checked(uuid, timeout_s)
-        return await self._wait(uuid, wanted, failed, time.monotonic() + timeout_s)
+        return await self._wait(uuid, wanted, failed, time.monotonic() + timeout_s, None)
 
     async def _wait(
-        self, uuid: str, wanted: Mapping[str, str], failed: Mapping[str, str], deadline_s: float
+        self,
+        uuid: str,
+        wanted: Mapping[str, str],
+        failed: Mapping[str, str],
+        deadline_s: float,
+        before: StoredEntity | None,
     ) -> dict[str, Any]:
+        """`before`: what was stored before the order; it does not count."""
         seen: dict[str, Any] | None = None
 
-        def judge(found: dict[str, Any] | None) -> bool:
+        def judge(stored: StoredEntity | None) -> bool:
             nonlocal seen
+            if stored is not None and before is not None and _same(stored, before):
+                return False
+            found = None if stored is None else _members(stored)
             if found is None and seen is not None:
                 raise ServiceFailedError(
                     "the provider has removed the service", where=uuid, service=seen
@@ -164,29 +205,33 @@ class ConnectivityServices:
 
         found = await self._until(uuid, judge, deadline_s, wanted)
         assert found is not None
-        return found
+        return _members(found)
 
     async def delete(self, uuid: str, *, timeout_s: float = 300.0) -> None:
         """Delete a service and wait until it has ended. One that the provider does not know is only
         waited for.
 
-        Raises `ServiceRefusedError`, `ServiceTimeoutError`, `SourceError` and `SinkError`.
+        Raises `ServiceStaleError` before anything is sent, `ServiceRefusedError`,
+        `ServiceUnknownError`, `ServiceTimeoutError`, `SourceError` and `SinkError`.
         """
         _checked(uuid, timeout_s)
         deadline_s = time.monotonic() + timeout_s
-        await self._require_stream()
-        await self._send("DELETE", uuid, None, timeout_s)
-        await self._until(uuid, lambda found: found is None, deadline_s, {})
+        records = await self._require_fresh(deadline_s)
+        before = await self._stored(uuid)
+        known = await self._send("DELETE", uuid, None, timeout_s)
+        if before is None and known:
+            # The store has not met it, and its absence shows nothing: the streams state its end.
+            await self._until_stated(uuid, records, deadline_s)
+        await self._until(uuid, lambda stored: stored is None, deadline_s, {})
 
     # -- inner parts -----------------------------------------------------------------------------
 
-    async def _require_stream(self) -> None:
-        """Raise `ConfigurationError` where no stream in the store states services."""
+    async def _streams(self) -> list[Freshness]:
+        """The streams that state services. Raises `ConfigurationError` where there is none."""
         streams = [
             one
-            for one in await self._reader.streams()
-            if self._consumer in (None, one.consumer)
-            and _CLASS in (one.info.get("classes") or (_CLASS,))
+            for one in await self._reader.freshness()
+            if self._consumer in (None, one.consumer) and _CLASS in (one.classes or (_CLASS,))
         ]
         if not streams:
             raise ConfigurationError(
@@ -194,10 +239,42 @@ class ConnectivityServices:
                 where=self._consumer or "the store",
                 hint="follow one: it shows what becomes of a service",
             )
+        return streams
+
+    async def _require_fresh(self, deadline_s: float) -> int:
+        """Wait until the store follows the services. Returns how many records it has read of them.
+        Raises `ServiceStaleError` where it does not within that time.
+        """
+        while True:
+            streams = await self._streams()
+            stale = stale_streams(streams)
+            if not stale:
+                return sum(one.records for one in streams)
+            if time.monotonic() >= deadline_s:
+                raise ServiceStaleError(
+                    f"the services are not followed now: {stale}",
+                    where=self._consumer or "the store",
+                    hint="nothing was sent; let `instep run` follow them",
+                )
+            await asyncio.sleep(self._poll_s)
+
+    async def _until_stated(self, uuid: str, records: int, deadline_s: float) -> None:
+        """Wait until the streams have stated anything beyond so many records."""
+        while sum(one.records for one in await self._streams()) <= records:
+            if time.monotonic() >= deadline_s:
+                raise ServiceTimeoutError(
+                    "the service was not stated by any stream, nor its end, when its time had"
+                    " passed",
+                    where=uuid,
+                    hint="the request stands: `delete` again asks whether the provider knows it",
+                    service=None,
+                )
+            await asyncio.sleep(self._poll_s)
 
     async def _send(
         self, method: str, uuid: str, service: Service | None, timeout_s: float
-    ) -> None:
+    ) -> bool:
+        """Send an order. False: the provider does not know what is to be deleted."""
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await self._answer(method, uuid, service)
@@ -205,12 +282,14 @@ class ConnectivityServices:
             raise ServiceTimeoutError(
                 f"the provider has not answered {method} within {timeout_s:g} s",
                 where=uuid,
-                hint="it is not known whether the request was carried out: read the service",
+                hint=_UNKNOWN,
                 service=None,
             ) from None
-        gone = method == "DELETE" and answer.status == HTTPStatus.NOT_FOUND
-        if answer.status not in _DONE and not gone:
+        if method == "DELETE" and answer.status == HTTPStatus.NOT_FOUND:
+            return False
+        if answer.status not in _TAKEN:
             raise _refusal(method, answer)
+        return True
 
     async def _answer(self, method: str, uuid: str, service: Service | None) -> Response:
         address = (await self._source.survey()).address
@@ -229,19 +308,23 @@ class ConnectivityServices:
     async def _until(
         self,
         uuid: str,
-        judge: Callable[[dict[str, Any] | None], bool],
+        judge: Callable[[StoredEntity | None], bool],
         deadline_s: float,
         wanted: Mapping[str, str],
-    ) -> dict[str, Any] | None:
+    ) -> StoredEntity | None:
+        """Wait until `judge` is content with what is stored, as the streams state it now."""
         while True:
+            stale = stale_streams(await self._streams())
             stored = await self._stored(uuid)
-            found = None if stored is None else _members(stored)
-            if judge(found):
-                return found
+            # Read before what is stored: that is at least as fresh.
+            if not stale and judge(stored):
+                return stored
             if time.monotonic() >= deadline_s:
+                found = None if stored is None else _members(stored)
                 came = "was not stated by any stream"
                 if found is not None:
-                    came = f"is {_states(found, wanted or IN_SERVICE)}"
+                    came = f"is {_states(found, wanted or IN_SERVICE)}, as last stated,"
+                came += f" (and {stale})" if stale else ""
                 raise ServiceTimeoutError(
                     f"the service {came} when its time had passed",
                     where=uuid,
@@ -281,6 +364,15 @@ def _check_seconds(name: str, seconds: object) -> None:
         )
 
 
+def _same(stored: StoredEntity, before: StoredEntity) -> bool:
+    """Whether nothing was stated of an entity since it was read before."""
+    return (stored.token, stored.appended_at_us, stored.body) == (
+        before.token,
+        before.appended_at_us,
+        before.body,
+    )
+
+
 def _members(stored: StoredEntity) -> dict[str, Any]:
     body = msgspec.json.decode(stored.body)
     return {strip_module(name): value for name, value in body.items()}
@@ -290,11 +382,15 @@ def _states(service: Service, members: Mapping[str, str]) -> str:
     return ", ".join(f"{service.get(member, 'without')} ({member})" for member in members)
 
 
-def _refusal(method: str, answer: Response) -> ServiceRefusedError:
+def _refusal(method: str, answer: Response) -> ServiceRefusedError | ServiceUnknownError:
     told = error_text(answer.body)
-    return ServiceRefusedError(
-        f"the provider answers {method} with {answer.status}{f': {told}' if told else ''}",
-        where=answer.url,
-        hint="see the service's end-points and constraints; nothing was changed",
-        status=answer.status,
-    )
+    text = f"the provider answers {method} with {answer.status}{f': {told}' if told else ''}"
+    status = answer.status
+    if 400 <= status < 500 and status not in _UNDECIDED:
+        return ServiceRefusedError(
+            text,
+            where=answer.url,
+            hint="see the service's end-points and constraints; nothing was changed",
+            status=status,
+        )
+    return ServiceUnknownError(text, where=answer.url, hint=_UNKNOWN, status=status)

@@ -45,6 +45,8 @@ class Faults:
         does that is still loading its data.
         restconf_spares_discovery: … but not those of the stream context.
         refuse_services: orders of connectivity-services are refused with this HTTP status.
+        answer_services: orders are carried out and answered with this HTTP status.
+        forget_services: orders are answered as taken, and forgotten.
     Load:
         storm_changes_per_s, storm_keys: an event storm at this rate, over so many keys or all.
         quiet: no storm and no periodic statement, as in a network where nothing happens.
@@ -78,6 +80,8 @@ class Faults:
     restconf_empty: bool = False
     restconf_spares_discovery: bool = True
     refuse_services: int | None = None
+    answer_services: int | None = None
+    forget_services: bool = False
     storm_changes_per_s: float = 0.0
     storm_keys: int | None = None
     quiet: bool = False

@@ -41,6 +41,7 @@ __all__ = [
     "FencedError",
     "FrameTooBigError",
     "InstepError",
+    "JournalDivergedError",
     "JournalOffError",
     "LeaseLostError",
     "NoStoreError",
@@ -55,6 +56,8 @@ __all__ = [
     "TlsError",
     "TokenRefusedError",
     "UnreachableError",
+    "UnreadableRecordsError",
+    "UnreadableStreamError",
 ]
 
 
@@ -197,6 +200,15 @@ class StreamGoneError(SourceError):
     retriable = True
 
 
+class UnreadableStreamError(SourceError):
+    """Nothing that a stream has sent since it was opened could be read: a wrong key for its
+    authenticity, say. What is stored stays, and is not of now.
+    """
+
+    code = "unreadable-stream"
+    stream_only = True
+
+
 class FrameTooBigError(SourceError):
     """A frame is over the configured size; `data` has `limit_bytes`."""
 
@@ -262,6 +274,16 @@ class ChangesTrimmedError(SinkError):
     code = "changes-trimmed"
 
 
+class JournalDivergedError(SinkError):
+    """A cursor is not of this journal: the store was restored from a backup or copied, or a replica
+    that lagged was promoted. What was changed after it may differ from what was read.
+
+    `data["newest"]` is the newest cursor of this journal.
+    """
+
+    code = "journal-diverged"
+
+
 class DerivationOffError(SinkError):
     """What is derived (alarms, for example) was asked for, but this store does not keep it."""
 
@@ -278,6 +300,12 @@ class NotAlignedError(InstepError):
     """Not every stream was aligned within the time that was given for it."""
 
     code = "not-aligned"
+
+
+class UnreadableRecordsError(InstepError):
+    """Every stream is aligned, but records could not be read: what they state is missing."""
+
+    code = "unreadable-records"
 
 
 class SweepHeldError(InstepError):

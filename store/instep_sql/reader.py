@@ -10,15 +10,17 @@ import msgspec
 from sqlalchemy import Connection, Row, text
 
 from instep.coordination.lease import LeaseState
-from instep.errors import ChangesTrimmedError, JournalOffError, SinkError
+from instep.errors import JournalOffError, SinkError
 from instep.model.entities import (
     Change,
     ChangeKind,
     EntityCount,
+    JournalEnd,
     Quarantined,
     StoredEntity,
     StreamStatus,
 )
+from instep.model.freshness import Freshness
 from instep.model.records import RecordChunk, RecordType
 from instep.model.streams import SweepEstimate
 from instep.ports.reader import LeaseReader, StoreReader, SweepReader
@@ -28,12 +30,13 @@ from instep_sql.engine import schema
 from instep_sql.engine.database import Database
 from instep_sql.engine.registry import dialect_of
 from instep_sql.entities import quarantine, streams, sweep_approvals
+from instep_sql.entities.journal_epochs import JournalEpochs, read_epochs
 from instep_sql.messages import reading
 from instep_sql.messages.reading import MessageReading
 from instep_sql.names import check_name
 from instep_sql.options import SqlOptions
 from instep_sql.proof_sql import IS_UNPROVEN, PROOF_COLUMNS, PROOF_JOIN
-from instep_sql.status_rows import SAMPLES, SCOPES, STREAMS, stream_statuses
+from instep_sql.status_rows import SAMPLES, SCOPES, STREAMS, UNCOUNTED_STREAMS, stream_statuses
 from instep_sql.stored_entities import stored_entity
 
 __all__ = ["ProjectionError", "SqlReader", "now_us"]
@@ -51,7 +54,6 @@ _COUNTS: Final = text("""
     WHERE :stream = '' OR s.stream = :stream
     GROUP BY s.consumer, s.stream, e.class ORDER BY s.consumer, s.stream, e.class
 """)
-_NEWEST: Final = text("SELECT coalesce(max(cursor), 0) FROM instep_change")
 _PAGE: Final = """
     SELECT t.*, {owner.consumer} AS consumer, {owner.stream} AS stream {owner.more}
     FROM {table} AS t {owner.join}
@@ -140,9 +142,16 @@ class SqlReader(MessageReading, SweepReader, LeaseReader, StoreReader):
 
     async def streams(self) -> list[StreamStatus]:
         """The committed status of all streams of all consumers."""
+        return await self._streams(STREAMS)
+
+    async def freshness(self) -> list[Freshness]:
+        """See `StoreReader`."""
+        return [one.freshness for one in await self._streams(UNCOUNTED_STREAMS)]
+
+    async def _streams(self, query: str) -> list[StreamStatus]:
+        queries = (query.format(now_us=self._dialect.now_us), SCOPES, SAMPLES)
 
         def find(connection: Connection) -> list[StreamStatus]:
-            queries = (STREAMS, SCOPES, SAMPLES)
             return stream_statuses(*(connection.execute(text(one)).all() for one in queries))
 
         return await self._fetch(find)
@@ -190,14 +199,16 @@ class SqlReader(MessageReading, SweepReader, LeaseReader, StoreReader):
         entity_class: str | None = None,
         change: ChangeKind | None = None,
         follow: bool = False,
+        epoch: str = "",
     ) -> AsyncIterator[Change]:
         """Iterate over the journal after `cursor`, in the order of the commits; 0 begins with the
         oldest change kept.
 
         With `follow` it waits for more changes and never ends by itself. Raises `JournalOffError`
-        if no stream keeps a journal, and `ChangesTrimmedError` if changes that are due are no
-        longer kept, whenever retention passes the reader: then read all entities again, and go on
-        from a cursor taken before that.
+        if no stream keeps a journal, `ChangesTrimmedError` if changes that are due are no longer
+        kept, whenever retention passes the reader, and `JournalDivergedError` if the cursor is of
+        another journal, whenever the database is restored or a lagging replica promoted: then read
+        all entities again, and go on from a cursor taken before that.
         """
         wanted = {
             "consumer": ("s.consumer", consumer),
@@ -207,15 +218,22 @@ class SqlReader(MessageReading, SweepReader, LeaseReader, StoreReader):
         }
         chosen = any(value is not None for _, value in wanted.values())
         seen = -1
+        at = JournalEnd(cursor, epoch)
+        epochs = JournalEpochs(0, None, [], [])
+
+        def check(connection: Connection, after: int) -> None:
+            nonlocal epochs
+            epochs = self._check_kept(connection, JournalEnd(after, at.epoch))
+
         while True:
             # What is left out moves the cursor, too: else it would be looked at again each time,
             # and fall behind what is kept.
-            newest = await self.newest_cursor() if chosen else cursor
-            pages = self._pages("instep_change", "cursor", cursor, wanted, check=self._check_kept)
-            async for row in pages:
-                cursor = row.cursor
-                yield _change(row)
-            cursor = max(cursor, newest)
+            newest = await self.journal_end() if chosen else at
+            async for row in self._pages("instep_change", "cursor", at.cursor, wanted, check=check):
+                at = JournalEnd(row.cursor, epochs.of(row.cursor))
+                yield _change(row, at.epoch)
+            if newest.cursor > at.cursor:
+                at = newest
             if not follow:
                 return
             seen = await self.wait_for_change(seen, self._follow_poll_s)
@@ -228,14 +246,19 @@ class SqlReader(MessageReading, SweepReader, LeaseReader, StoreReader):
 
     async def newest_cursor(self) -> int:
         """See `StoreReader`."""
+        return (await self.journal_end()).cursor
 
-        def newest(connection: Connection) -> int:
-            self._check_kept(connection, 0)
-            return int(connection.execute(_NEWEST).scalar_one())
+    async def journal_end(self) -> JournalEnd:
+        """See `StoreReader`."""
 
-        return await self._fetch(newest)
+        def end(connection: Connection) -> JournalEnd:
+            epochs = self._check_kept(connection, JournalEnd(0))
+            return JournalEnd(epochs.newest, epochs.of(epochs.newest))
 
-    def _check_kept(self, connection: Connection, cursor: int) -> None:
+        return await self._fetch(end)
+
+    def _check_kept(self, connection: Connection, after: JournalEnd) -> JournalEpochs:
+        """Raise unless all changes after this one are kept."""
         kept = connection.execute(_KEPT).one()
         if kept.oldest is None and kept.off:
             raise JournalOffError(
@@ -243,13 +266,9 @@ class SqlReader(MessageReading, SweepReader, LeaseReader, StoreReader):
                 where=self._dialect.where,
                 hint='set journal = "changes" (or "bodies", "previous") in the sink\'s options',
             )
-        if cursor and kept.oldest is not None and kept.oldest > cursor + 1:
-            raise ChangesTrimmedError(
-                f"changes {cursor + 1} to {kept.oldest - 1} are no longer kept",
-                where=self._dialect.where,
-                hint="read the entities anew, or raise journal_retention_records",
-                oldest=kept.oldest,
-            )
+        epochs = read_epochs(connection, self._dialect)
+        epochs.check(after.cursor, after.epoch, self._dialect.where)
+        return epochs
 
     async def derived(
         self, name: str, query: str = "", /, **filters: Any
@@ -452,7 +471,7 @@ class SqlReader(MessageReading, SweepReader, LeaseReader, StoreReader):
             await self.database.close()
 
 
-def _change(row: Row[Any]) -> Change:
+def _change(row: Row[Any], epoch: str) -> Change:
     return Change(
         cursor=row.cursor,
         stream=row.stream,
@@ -467,4 +486,5 @@ def _change(row: Row[Any]) -> Change:
         previous=row.previous,
         envelope=row.envelope or b"",
         consumer=row.consumer,
+        epoch=epoch,
     )

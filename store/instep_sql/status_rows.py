@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from instep.coordination.lease import LeaseState
 from instep.model.entities import StreamStatus, Unproven
+from instep.model.freshness import StreamReport
 from instep.model.position import decode_position
 from instep_sql.proof_sql import IS_UNPROVEN
 
@@ -23,8 +24,10 @@ __all__ = [
     "LEASE_COLUMNS",
     "SAMPLES",
     "SCOPES",
+    "SQLITE_NOW_US",
     "STORED_VERSION",
     "STREAMS",
+    "UNCOUNTED_STREAMS",
     "VERSION_TABLE",
     "file_status",
     "lease_state",
@@ -32,22 +35,35 @@ __all__ = [
 ]
 
 VERSION_TABLE: Final = "instep_schema"
-HEAD: Final = "0103"
+HEAD: Final = "0104"
 """The newest revision in `migrations/versions` (a test holds them equal)."""
 STORED_VERSION: Final = f"SELECT version_num FROM {VERSION_TABLE}"
-STREAMS: Final = f"""
-    SELECT s.*,
-      (SELECT count(*) FROM instep_entity AS e WHERE e.stream_no = s.id) AS entities,
+SQLITE_NOW_US: Final = "CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)"
+"""The time of the database, in microseconds since 1970."""
+_STREAM: Final = """
+    SELECT s.*, f.connected, f.caught_up, f.opened_at_us, f.read_at_us, f.refused, f.readable,
+      f.trouble, w.stale_after_s, {now_us} - w.heard_at_us AS silent_us,
+      (SELECT count(*) FROM instep_quarantine AS q
+       WHERE q.stream_no = s.id AND q.replayed_at_us IS NULL) AS quarantined,
+      {counts}
+    FROM instep_stream AS s
+    LEFT JOIN instep_freshness AS f ON f.stream_no = s.id
+    LEFT JOIN instep_follower AS w ON w.id = f.follower_no
+    WHERE s.kind = 'stream' ORDER BY s.consumer, s.stream
+"""
+STREAMS: Final = _STREAM.replace(
+    "{counts}",
+    f"""(SELECT count(*) FROM instep_entity AS e WHERE e.stream_no = s.id) AS entities,
       CASE WHEN EXISTS (SELECT 1 FROM instep_unproven AS u
                         WHERE u.stream_no = s.id AND u.key = '')
         THEN (SELECT count(*) FROM instep_entity AS t
               WHERE t.stream_no = s.id AND {IS_UNPROVEN})
         ELSE (SELECT count(*) FROM instep_entity AS t WHERE t.stream_no = s.id AND t.proven = 0)
-      END AS unproven,
-      (SELECT count(*) FROM instep_quarantine AS q
-       WHERE q.stream_no = s.id AND q.replayed_at_us IS NULL) AS quarantined
-    FROM instep_stream AS s WHERE s.kind = 'stream' ORDER BY s.consumer, s.stream
-"""
+      END AS unproven""",
+)
+"""Format it with `now_us`: SQL for the time of the database."""
+UNCOUNTED_STREAMS: Final = _STREAM.replace("{counts}", "0 AS entities, 0 AS unproven")
+"""The same without the counts of entities, which take long where there are many."""
 SCOPES: Final = """
     SELECT stream_no, class AS entity_class, partition, reason, digest, since_us
     FROM instep_unproven WHERE key = '' ORDER BY id
@@ -82,7 +98,7 @@ def file_status(url: str) -> tuple[list[StreamStatus], dict[str, LeaseState]] | 
                 return None
             return (
                 stream_statuses(
-                    connection.execute(STREAMS),
+                    connection.execute(STREAMS.format(now_us=SQLITE_NOW_US)),
                     connection.execute(SCOPES),
                     connection.execute(SAMPLES),
                 ),
@@ -129,9 +145,27 @@ def stream_statuses(
             unproven=row.unproven,
             unproven_because=tuple(because.get(row.id, ())),
             samples=seen.get(row.id, {}),
+            report=_report(row),
+            heard_s=None if row.silent_us is None else max(0.0, row.silent_us / 1e6),
+            stale_after_s=row.stale_after_s or 0.0,
         )
         for row in rows
     ]
+
+
+def _report(row: Any) -> StreamReport | None:
+    if row.connected is None:
+        return None
+    return StreamReport(
+        stream=row.stream,
+        connected=bool(row.connected),
+        caught_up=bool(row.caught_up),
+        opened_at_us=row.opened_at_us,
+        read_at_us=row.read_at_us,
+        refused=row.refused,
+        readable=bool(row.readable),
+        trouble=row.trouble,
+    )
 
 
 def lease_state(row: Any) -> LeaseState:

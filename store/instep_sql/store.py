@@ -11,6 +11,7 @@ from sqlalchemy import Connection, text
 from instep.errors import SinkError
 from instep.model.batches import Batch, CommitResult
 from instep.model.entities import Change, ChangeKind
+from instep.model.freshness import StreamReport
 from instep.model.ordering import SQL_PLACE, Place, supersedes_sql
 from instep.model.position import Position
 from instep.model.records import RecordHeader
@@ -28,6 +29,7 @@ from instep_sql.entities import commit, streams, sweep_approvals
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import estimate_sweep
 from instep_sql.fencing import SqlLease
+from instep_sql.freshness_rows import Follower
 from instep_sql.messages.message_store import SqlMessageStore
 from instep_sql.names import LONGEST_CONSUMER_BYTES, LONGEST_STREAM_BYTES, check_name
 from instep_sql.options import Journal, SqlOptions
@@ -86,6 +88,7 @@ class SqlStore(Sink):
         self._reader: SqlReader | None = None
         self._lease: SqlLease | None = None
         self._kept = keeper.EnabledDerivations()
+        self._follower = Follower()
         if self.options.lease_s is not None:
             self._lease = SqlLease(
                 self._database,
@@ -116,6 +119,7 @@ class SqlStore(Sink):
         entity_class: str | None = None,
         change: ChangeKind | None = None,
         follow: bool = False,
+        epoch: str = "",
     ) -> AsyncIterator[Change]:
         """The journal after `cursor`; see `SqlReader.changes`."""
         return self.reader.changes(
@@ -125,6 +129,7 @@ class SqlStore(Sink):
             entity_class=entity_class,
             change=change,
             follow=follow,
+            epoch=epoch,
         )
 
     @property
@@ -154,6 +159,7 @@ class SqlStore(Sink):
         check_name(consumer, "a consumer", self._dialect.where, "name", LONGEST_CONSUMER_BYTES)
         self._consumer = consumer
         self._streams.clear()
+        self._follower.forget()
 
         def work(connection: Connection) -> None:
             schema.migrate(connection, self._dialect)
@@ -236,6 +242,20 @@ class SqlStore(Sink):
         except UnstorableError:
             batch = split_storable(batch)
             return await self._database.run(work, committed=committed)
+
+    async def report(self, reports: Sequence[StreamReport], stale_after_s: float) -> None:
+        """See `Sink`."""
+        follower, consumer = self._follower, self._name
+
+        def work(connection: Connection) -> None:
+            follower.say(connection, self._dialect, consumer, reports, stale_after_s)
+
+        try:
+            await self._database.run(work)
+        except BaseException:
+            follower.forget()
+            raise
+        follower.said(reports)
 
     def _row(self, connection: Connection, stream: str) -> StreamRow:
         row = self._streams.get(stream)

@@ -17,11 +17,14 @@ from instep import Consumer
 from instep.errors import AuthenticationError, ConfigurationError
 from instep.model.entities import StoredEntity
 from instep_sql import SqlStore
+from instep_sql.plugin import sink
 from instep_tapi import (
     ConnectivityServices,
     ServiceFailedError,
     ServiceRefusedError,
+    ServiceStaleError,
     ServiceTimeoutError,
+    ServiceUnknownError,
     TapiSource,
     read_options,
 )
@@ -47,7 +50,10 @@ class Services(ConnectivityServices):
 class Site:
     """A provider, the store that a consumer keeps in step with it, and the orders of a client."""
 
-    def __init__(self, provider: Provider, services: Services, store: SqlStore) -> None:
+    def __init__(
+        self, provider: Provider, services: Services, store: SqlStore, consumer: Consumer
+    ) -> None:
+        self.consumer = consumer
         self.provider = provider
         self.services = services
         self.store = store
@@ -77,7 +83,7 @@ async def site(
             await consumer.aligned(TIMEOUT_S)
             services = Services(source, store.reader, consumer="test", poll_s=0.02)
             services.looked = asyncio.Event()
-            yield Site(provider, services, store)
+            yield Site(provider, services, store, consumer)
 
 
 @pytest.mark.parametrize("provisioning_s", [0.0, 0.5])
@@ -153,6 +159,64 @@ async def test_a_refusal_is_told_with_its_reason(tmp_path: Path) -> None:
         await here.services.create(SERVICE, timeout_s=TIMEOUT_S)
         with pytest.raises(ServiceRefusedError, match="409"):
             await here.services.create(SERVICE, timeout_s=TIMEOUT_S)
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204])
+async def test_an_order_that_was_taken_is_followed(tmp_path: Path, status: int) -> None:
+    async with site(tmp_path) as here:
+        here.provider.set_faults(answer_services=status)
+        service = await here.services.create(SERVICE, timeout_s=TIMEOUT_S)
+        assert service == here.truth()["s/1 ü"]
+        await here.services.delete("s/1 ü", timeout_s=TIMEOUT_S)
+        assert here.truth() == {}
+
+
+@pytest.mark.parametrize("status", [302, 408, 425, 429, 500, 503, 504])
+async def test_an_answer_that_decides_nothing_is_no_refusal(tmp_path: Path, status: int) -> None:
+    async with site(tmp_path) as here:
+        here.provider.set_faults(answer_services=status)
+        with pytest.raises(ServiceUnknownError, match=f"{status}.*it is not known whether") as told:
+            await here.services.create(SERVICE, timeout_s=TIMEOUT_S)
+        assert told.value.data["status"] == status
+        assert not told.value.retriable
+        await here.services.wait("s/1 ü", timeout_s=TIMEOUT_S)
+        with pytest.raises(ServiceUnknownError):
+            await here.services.delete("s/1 ü", timeout_s=TIMEOUT_S)
+
+
+async def test_what_was_stored_before_the_order_does_not_count(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        await here.services.create(SERVICE, timeout_s=TIMEOUT_S)
+        here.provider.set_faults(forget_services=True)
+        with pytest.raises(ServiceTimeoutError, match="as last stated"):
+            await here.services.create(SERVICE, timeout_s=3.0)
+        # Not stored before, and answered as taken: its absence says nothing yet.
+        with pytest.raises(ServiceTimeoutError, match="nor its end"):
+            await here.services.delete("another", timeout_s=3.0)
+
+
+async def test_without_a_consumer_the_store_is_not_taken_for_the_network(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        await here.services.create(SERVICE, timeout_s=TIMEOUT_S)
+        url, key = here.provider.url, here.key()
+        await here.consumer.__aexit__(None, None, None)
+        here.provider.delete(key)
+        source = TapiSource(read_options({"endpoints": [url]}, "test"))
+        reader = sink.reader(f"sqlite:///{tmp_path}/store.db")
+        services = ConnectivityServices(source, reader, poll_s=0.02)
+        try:
+            with pytest.raises(ServiceTimeoutError, match=r"as last stated.*but not connected"):
+                await services.wait("s/1 ü", timeout_s=1.0)
+            for call in (
+                services.create({"uuid": "s2"}, timeout_s=1.0),
+                services.delete("s/1 ü", timeout_s=1.0),
+            ):
+                with pytest.raises(ServiceStaleError, match="not followed now"):
+                    await call
+            assert here.truth() == {}
+        finally:
+            await reader.close()
+            await source.close()
 
 
 async def test_the_login_is_renewed_once_and_a_wrong_one_is_an_error(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from instep.ports import Source
 from instep.runtime.health import ConsumerEvent, ConsumerState
 from instep.runtime.workers.consumer import MultiProcessConsumer
 from instep.runtime.workers.process import WorkerLostError
+from instep_sql.plugin import sink as sql
 from instep_tapi.facts.names import StreamState
 from instep_tapi_provider import AuthSettings, Provider, ProviderSettings, StreamSettings
 from tests.end_to_end.site_kit import Site, network, site, until
@@ -41,6 +42,8 @@ reconnect_max_s = 0.5
 poll_state_s = 0.1
 discover_every_s = 0.2
 reconnect_attempts = {attempts}
+stale_after_s = {stale_s}
+kill_silent_after_s = {kill_s}
 start_order = [{order}]
 alignment = {{ quiet_s = 0.3, unreached_quiet_s = 1.0 }}
 """
@@ -90,6 +93,8 @@ def consumer(
     token: str = "s3cret",
     order: str = "",
     attempts: int = 0,
+    stale_s: float = 10.0,
+    kill_s: float = 120.0,
 ) -> MultiProcessConsumer:
     file = folder / "instep.toml"
     url, store = here.provider.url, store or here.url
@@ -102,6 +107,8 @@ def consumer(
             token=token,
             order=order,
             attempts=attempts,
+            stale_s=stale_s,
+            kill_s=kill_s,
         )
     )
     (one,) = load(file).consumers
@@ -157,6 +164,55 @@ async def test_each_stream_is_followed_by_one_process_and_all_is_equal(tmp_path:
     for pid in pids:
         await gone(pid)
     assert it.events[-1].kind == "stopped"
+
+
+async def test_the_streams_of_a_worker_that_hangs_are_stale_and_it_is_told(tmp_path: Path) -> None:
+    async with (
+        site(served(), tmp_path) as here,
+        running(consumer(here, tmp_path, stale_s=5.0)) as it,
+    ):
+        await it.consumer.aligned(TIMEOUT_S)
+        reader = sql.reader(here.url)
+
+        def states() -> dict[str, str]:
+            return {one.stream: one.freshness.state for one in it.consumer.health().streams}
+
+        async def stored() -> dict[str, str]:
+            return {one.stream: one.state for one in await reader.freshness()}
+
+        first = it.pids[1]
+        os.kill(first, signal.SIGSTOP)
+        try:
+            await until(lambda: list(states().values()).count("stale") == 2, "two are stale")
+            mine = {stream for stream, state in states().items() if state == "stale"}
+            await until(lambda: bool(it.told("worker-silent")), "the silence is told")
+            assert "worker 1 was not heard for" in it.told("worker-silent")[0]
+            assert "its 2 streams are stale" in it.told("worker-silent")[0]
+            assert it.consumer.health().state is ConsumerState.RETRYING
+            assert not it.consumer.health().aligned
+            # The store says the same, to whoever asks it.
+            async with asyncio.timeout(TIMEOUT_S):
+                while {one for one, state in (await stored()).items() if state == "stale"} != mine:
+                    await asyncio.sleep(0.1)
+        finally:
+            os.kill(first, signal.SIGCONT)
+        await until(lambda: bool(it.told("worker-heard")), "it is heard again")
+        await it.consumer.aligned(TIMEOUT_S)
+        assert it.pids[1] == first
+        await reader.close()
+
+
+async def test_a_worker_that_hangs_for_longer_is_killed_and_started_again(tmp_path: Path) -> None:
+    async with (
+        site(served(), tmp_path) as here,
+        running(consumer(here, tmp_path, stale_s=5.0, kill_s=8.0)) as it,
+    ):
+        await it.consumer.aligned(TIMEOUT_S)
+        first = it.pids[1]
+        os.kill(first, signal.SIGSTOP)
+        await until(lambda: bool(it.told("worker-lost")), "it is killed")
+        await until(lambda: it.pids[1] != first, "another one is started")
+        await it.consumer.aligned(TIMEOUT_S)
 
 
 async def test_the_streams_of_a_killed_worker_are_taken_up_after_their_positions(

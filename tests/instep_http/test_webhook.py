@@ -66,6 +66,9 @@ async def test_each_change_in_order_with_its_bodies(database: str) -> None:
         "s1",
         "NODE",
     )
+    # The receiver knows a change by both.
+    assert len({one["epoch"] for one in changes}) == 1
+    assert changes[0]["epoch"]
     assert peer.headers[0]["Authorization"] == "Bearer s"
     assert peer.headers[0]["Content-Type"] == "application/json"
 
@@ -163,3 +166,21 @@ async def test_no_redirect_is_followed(database: str) -> None:
 async def test_another_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match="Webhook"):
         Webhook(url)
+
+
+async def test_how_fresh_the_streams_are_is_posted(database: str) -> None:
+    async with answering(status(204)) as peer, stage(database) as at, Webhook(peer.url) as hook:
+        await hook.post_freshness(await at.store.reader.freshness())
+    ((_, _, body),) = peer.came
+    assert json.loads(body) == {
+        "changes": [],
+        "streams": [
+            {
+                "consumer": "east",
+                "stream": "s1",
+                "state": "stale",
+                "text": "unaligned, but nobody says that it is followed",
+                "heard_s": None,
+            }
+        ],
+    }

@@ -49,12 +49,17 @@ def check_authenticity(raw: bytes, verifier: Verifier) -> None:
     header = decode_fields(record[name]) if name else {}
     member = _named(header, _MEMBER)
     if member is None:
-        raise NotAuthentic("authenticity-missing", f"no {_MEMBER} (TR-548 3.10)")
+        raise NotAuthentic(
+            "authenticity-missing", f"no {_MEMBER}, and `authenticity` asks for one (TR-548 3.10)"
+        )
     token = text_of({_MEMBER: header.pop(member)}, _MEMBER, [])
     assert name is not None
     record[name] = msgspec.Raw(_encode(header))
     if not verifier.verify(_encode(record), token):
-        raise NotAuthentic("authenticity-failed", f"its {_MEMBER} does not fit it (TR-548 3.10)")
+        raise NotAuthentic(
+            "authenticity-failed",
+            f"its {_MEMBER} does not fit the key under `authenticity` (TR-548 3.10)",
+        )
 
 
 def _named(members: Fields, name: str) -> str | None:

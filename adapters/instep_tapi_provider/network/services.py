@@ -37,23 +37,28 @@ class ServiceOrders:
             uuid = str(service["uuid"])
         except (msgspec.MsgspecError, AttributeError, LookupError, TypeError, ValueError):
             return restconf_error(400, "malformed-message", "this is no service with a uuid")
+        if self._site.faults.forget_services:
+            return web.Response(status=201)
         if self._key(uuid) is not None:
             return restconf_error(409, "data-exists", f"there is a service {uuid}")
         (key, *_) = self._site.operator.create(None, _LIST, {**service, **_PLANNED})
         self._later(key, self._install)
         location = f"{request.rel_url.raw_path}/connectivity-service={uuid}"
-        return web.Response(status=201, headers={"Location": location})
+        status = self._site.faults.answer_services or 201
+        return web.Response(status=status, headers={"Location": location})
 
     async def delete(self, request: web.Request) -> web.Response:
         """DELETE of one service."""
         if refused := self._refused():
             return refused
+        if self._site.faults.forget_services:
+            return web.Response(status=204)
         key = self._key(request.match_info["uuid"])
         if key is None:
             return restconf_error(404, "invalid-value", "no such service")
         self._site.operator.update(key, _ENDING)
         self._later(key, self._remove)
-        return web.Response(status=204)
+        return web.Response(status=self._site.faults.answer_services or 204)
 
     async def close(self) -> None:
         """Carry nothing more out."""

@@ -56,6 +56,7 @@ class NoticeKind(StrEnum):
     ALIGNED = "aligned"
     CAUGHT_UP = "caught-up"
     UNPROVEN = "unproven"
+    UNREADABLE = "unreadable"
 
 
 class Notice(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 Two rules hold this file together:
 
 1. What decides about attempts, marks and sweeps is here and in the pure modules that it calls
-   (`resume`, `continuity`, `sweep_trigger`, `transitions`); the driver
+   (`resume`, `continuity`, `readability`, `sweep_trigger`, `transitions`); the driver
    (`instep.runtime.streams.worker`, a simulation, a test) only carries out what it returns.
 2. It does not know what a provider, a socket or a database is.
 
@@ -72,6 +72,7 @@ from instep.alignment.effects import (
 )
 from instep.alignment.gaps import GapDetector, gap_due, is_sparse
 from instep.alignment.lag import Fidelity, LagMonitor
+from instep.alignment.readability import Readability
 from instep.alignment.resume import (
     ResumePoint,
     baseline_due,
@@ -108,6 +109,14 @@ class AlignmentStatus(msgspec.Struct, frozen=True):
     """Entities that the last sweep has left unproven (A17)."""
     caught_up: bool = False
     """Whether all that the log held when the stream was opened has come by."""
+    unreadable: int = 0
+    """Records of the attempt that could not be read."""
+    refused: int = 0
+    """The same, of all since the opening."""
+    readable: bool = False
+    """Whether any record could be read since the opening."""
+    refusal: str = ""
+    """Why nothing that the log held at the opening could be read; empty where something could."""
     sweep_held: bool = False
     """Whether a sweep durably waits for a decision, and none was made (A6)."""
     read_delay_s: float = 0.0
@@ -141,6 +150,11 @@ class Alignment:
         self.caught_up = False
         """Whether all that the log held when the stream was opened has been read."""
         self._effects: list[Effect] = []
+        self._readability = Readability()
+        self._refusal = ""
+        """See `AlignmentStatus.refusal`."""
+        self._unreadable_noted = 0
+        """Of the delivery that is being committed."""
         self._progress = PartitionProgress(stream, self.settings)
         self._continuity = ContinuityCheck()
         self._gaps = GapDetector()
@@ -191,6 +205,10 @@ class Alignment:
             attempt=durable.attempt,
             unproven=self.position.unproven,
             caught_up=self.caught_up,
+            unreadable=durable.unreadable,
+            refused=self._readability.refused,
+            readable=bool(self._readability.readable),
+            refusal=self._refusal,
             sweep_held=undecided and durable.phase is held,
             read_delay_s=self.lag.read_delay_s,
             fidelity=Fidelity.LOST if durable.phase is Phase.LOST else self.lag.fidelity,
@@ -227,6 +245,7 @@ class Alignment:
         `left_us`: when the connection before ended; None: there was none.
         """
         self._connected = True
+        self._readability.opened()
         self._clock_error_us = clock_error_us
         self._left_us = now_us if left_us is None else left_us
         resumed = not isinstance(self._resume_point.start, Start)
@@ -295,6 +314,7 @@ class Alignment:
         )
         self._called_by_gap = self._suggests_restart = self._held_empty = False
         self._pending_commit = True
+        self._readability.attempt_begun()
         self.lag.watermark_us = self.position.watermark_us
         self.realign_reason = ""
         self._new_log = False
@@ -307,6 +327,7 @@ class Alignment:
         A phase that no commit has carried yet is forgotten, and is decided again.
         """
         self._connected = self.caught_up = False
+        self._refusal = ""
         self._estimate_requested = False
         # An effect of this connection must not be carried out on the next one.
         self._effects = [effect for effect in self._effects if isinstance(effect, Notice)]
@@ -404,8 +425,7 @@ class Alignment:
             self.lag.read(records[-1].appended_at_us, now_us, self.durable.phase)
         deviations |= self._deviations
         self._deviations = {}
-        if chunk.unreadable and not self._baseline:
-            position = with_holds(position, chunk.unreadable, marks_keys=self._marks_keys)
+        position = self._count_unreadable(position, chunk)
         content = partial(
             decode_chunk,
             self.stream,
@@ -420,9 +440,25 @@ class Alignment:
         self._consider(position, now_us)
         if chunk.realign:
             self.realign(chunk.realign)
+        elif chunk.unreadable and (broken := self._readability.broken()):
+            self._end_unreadable(broken[0], from_oldest=broken[1])
         elif not self._realign_for_gap(position, now_us):
             self._realign_if_recovered(now_us)
         return batch
+
+    def _count_unreadable(self, position: Position, chunk: RecordChunk) -> Position:
+        """Note what of a delivery could be read, and hold what an attempt cannot prove absent (A17).
+
+        Called where the delivery is used: one that an effect holds up is given again.
+        """
+        self._unreadable_noted = len(chunk.unreadable)
+        if unreadable := self._readability.received(len(chunk.records), chunk.unreadable):
+            position = msgspec.structs.replace(
+                position, unreadable=position.unreadable + unreadable
+            )
+        if chunk.unreadable and not self._baseline:
+            position = with_holds(position, chunk.unreadable, marks_keys=self._marks_keys)
+        return position
 
     def _sifted(
         self, records: Sequence[RecordHeader], now_us: int
@@ -619,6 +655,10 @@ class Alignment:
         self._pending_commit = False
         if phase is not batch.position.phase:
             self._set(phase=phase)
+        if (late := len(batch.unreadable) - self._unreadable_noted) > 0:
+            # Bodies that nobody opened before the commit did.
+            self._set(unreadable=position.unreadable + late)
+        self._unreadable_noted = 0
         self.lag.raise_watermark(batch.position.watermark_us)
         if result.kept:
             self._set(unproven=max(0, self.position.unproven + result.kept))
@@ -663,6 +703,9 @@ class Alignment:
         elif not self._pending_commit and self._doubts_silence(now_us):
             self._on_continuity(Continuity.DOUBTFUL, None, now_us)
             return self._doubt_batch()
+        elif self._readability.nothing_readable:
+            # What was refused is missing: its end is no silence.
+            pass
         elif self.position.phase is not Phase.ALIGNING and self._progress.quiet(now_us):
             until_us = self._progress.heard_until(now_us) - int(self.settings.quiet_s * _US)
             self.lag.silent(until_us, self.position.phase)
@@ -748,6 +791,14 @@ class Alignment:
         self.lag.watermark_us = self.position.watermark_us
         return False
 
+    def _end_unreadable(self, reason: str, *, from_oldest: bool) -> None:
+        """So much cannot be read that the connection may be at fault."""
+        self._notice(NoticeKind.UNREADABLE, reason)
+        if from_oldest:
+            self.realign(reason)
+        else:
+            self._effects.append(Reopen(reason))
+
     def _realign_if_recovered(self, now_us: int) -> None:
         if self.durable.phase is Phase.LOST and self.lag.recovered(now_us):
             self.realign("it was lost, and is read in time again")
@@ -777,8 +828,17 @@ class Alignment:
 
     def _consider(self, position: Position, now_us: int) -> None:
         """Whether the head of the log was reached, and whether a sweep is due."""
+        if self._readability.nothing_readable:
+            # Whatever the log holds, nothing of it is known: neither its end nor what is gone.
+            if not self._refusal and self._progress.caught_up(now_us):
+                refused, reason = self._readability.refused, self._readability.reason
+                self._refusal = f"none of {refused:,} records could be read: {reason}"
+                self._notice(NoticeKind.UNREADABLE, self._refusal)
+            return
+        self._refusal = ""
         if not self.caught_up and self._progress.caught_up(now_us):
             self.caught_up = True
+            self._readability.caught_up()
             self._notice(NoticeKind.CAUGHT_UP, "all that was in the log at the opening is read")
         if position.phase is not Phase.ALIGNING or self._estimate_requested:
             return

@@ -183,6 +183,7 @@ def new_attempt(
         attempt_started_at_us=now_us,
         opened_at_newest=from_the_start(stream) is Start.LATEST,
         attempt_records=0,
+        unreadable=0,
         unaligned_attempts=position.unaligned_attempts + (not untouched),
         barrier=barrier,
         lineage=position.lineage + new_log,

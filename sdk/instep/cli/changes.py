@@ -36,7 +36,7 @@ from instep.cli.store import (
     require_stream,
 )
 from instep.errors import ConfigurationError
-from instep.model.entities import Change, ChangeKind
+from instep.model.entities import Change, ChangeKind, JournalEnd
 
 __all__ = ["changes"]
 
@@ -65,6 +65,7 @@ class _Line(msgspec.Struct, omit_defaults=True, rename={"entity_class": "class"}
     committed_at: str
     body: msgspec.Raw | None = None
     previous: msgspec.Raw | None = None
+    journal_epoch: str = ""
 
 
 def changes(  # noqa: PLR0917 - options, given by name on the command line
@@ -80,6 +81,14 @@ def changes(  # noqa: PLR0917 - options, given by name on the command line
     after: Annotated[
         int, typer.Option(metavar="CURSOR", min=0, help="Begin after this cursor; 0: the oldest.")
     ] = 0,
+    epoch: Annotated[
+        str,
+        typer.Option(
+            metavar="EPOCH",
+            help="Of that cursor, as JSON lines have it: an error where it is of another journal.",
+            show_default=False,
+        ),
+    ] = "",
     from_now: Annotated[
         bool, typer.Option("--from-now", help="Begin after the newest change, and follow.")
     ] = False,
@@ -88,12 +97,12 @@ def changes(  # noqa: PLR0917 - options, given by name on the command line
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List the committed changes of a store, in the order of commit."""
-    if from_now and after:
+    if from_now and (after or epoch):
         raise ConfigurationError(
             "--after and --from-now were both given", where="changes", hint="leave one of them out"
         )
     chosen = _Chosen(stream, entity_class, key, change)
-    start = None if from_now else after
+    start = None if from_now else JournalEnd(after, epoch)
     until_signalled(
         _list(config, store, consumer, chosen, start, follow or from_now, limit, output)
     )
@@ -104,12 +113,12 @@ async def _list(
     store: str | None,
     consumer: str | None,
     chosen: _Chosen,
-    after: int | None,
+    after: JournalEnd | None,
     follow: bool,
     limit: int | None,
     output: Format,
 ) -> None:
-    """`after`: the cursor to begin after; None: the newest."""
+    """`after`: the change to begin after; None: the newest."""
     console = Console(highlight=False)
     wide = console.width >= WIDE
     columns = [Column("Cursor", width=7, overflow="fold"), Column("Change", width=7)]
@@ -127,14 +136,15 @@ async def _list(
     shown = 0
     async with open_store(config, store, consumer, "changes") as place:
         await require_stream(place.reader, chosen.stream)
-        begin = await place.reader.newest_cursor() if after is None else after
+        begin = await place.reader.journal_end() if after is None else after
         async for one in place.reader.changes(
-            begin,
+            begin.cursor,
             consumer=place.consumer,
             stream=chosen.stream,
             entity_class=chosen.entity_class,
             change=chosen.change,
             follow=follow,
+            epoch=begin.epoch,
         ):
             # The journal has no index of keys: whoever asks for one reads all of it.
             if not place.has(one.consumer) or chosen.key not in {None, one.key}:
@@ -172,4 +182,5 @@ def _line(change: Change) -> _Line:
         stamp(change.committed_at_us),
         one_line(change.body) if change.body else None,
         one_line(change.previous) if change.previous is not None else None,
+        change.epoch,
     )

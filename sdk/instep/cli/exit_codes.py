@@ -16,7 +16,12 @@ from instep.cli.debug import DEBUG
 from instep.cli.log_lines import OUTPUT, log_to_stderr
 from instep.cli.output import Format, json_bytes, plain, plain_lines, stamp
 from instep.config.entry_points import install_hint
-from instep.errors import ConfigurationError, InstepError, NoStoreError
+from instep.errors import (
+    ConfigurationError,
+    InstepError,
+    NoStoreError,
+    UnreadableRecordsError,
+)
 
 __all__ = ["EXIT_CODES", "with_exit_code"]
 
@@ -24,6 +29,7 @@ EXIT_CODES: Final = {
     0: "done; or stopped by SIGTERM or SIGINT as asked",
     1: "failed, or the answer is no: a store differs (`audit`), nothing was to release",
     2: "wrong usage or configuration, or what was named is not there: a store, a stream, a class",
+    3: "aligned, but records could not be read (`run --until-aligned`)",
 }
 
 
@@ -83,4 +89,6 @@ def _print_error(error: Exception) -> Never:
         lines += [f"  where: {where}"] if where else []
         lines += [f"  to do: {to_do}"] if to_do else []
         typer.echo("\n".join(map(plain, lines)), err=True)
+    if isinstance(error, UnreadableRecordsError):
+        raise typer.Exit(3)
     raise typer.Exit(2 if isinstance(error, (ConfigurationError, NoStoreError)) else 1)

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from instep.alignment.lag import Fidelity
 from instep.cli.output import duration, moment, plain
+from instep.model.freshness import FreshnessState
 from instep.model.position import Phase
 from instep.runtime.health import ConsumerEvent, ConsumerState, Health, StreamHealth
 
@@ -31,7 +32,7 @@ class Trouble(IntEnum):
     WORKING = 1
     """It is being aligned, or a little behind: it comes right by itself."""
     BEHIND = 2
-    """It is read so late that something is lost, or nearly."""
+    """It is read so late that something is lost, or nearly, or records of it cannot be read."""
     AWAY = 3
     """It has no connection, or its connections come no further; it is tried again."""
     FAILED = 4
@@ -99,7 +100,10 @@ def _of_stream(
     health: Health, stream: StreamHealth, rate: Callable[[str, StreamHealth], float]
 ) -> Line:
     trouble, state = _judged(health, stream)
-    error = stream.no_progress or stream.last_error or health.error
+    error = stream.refusal or stream.no_progress or stream.last_error or health.error
+    stale = stream.freshness.state is FreshnessState.STALE
+    if stale:
+        error = f"it was not heard for {stream.heard_s:,.0f} s"
     remarks = [f"{kind} × {count:,}" for kind, count in sorted(stream.deviations.items())]
     remarks += [f"{stream.quarantined:,} in quarantine"] if stream.quarantined else []
     remarks += [f"left {health.left}"] if health.left else []
@@ -109,8 +113,11 @@ def _of_stream(
         trouble=trouble,
         state=state,
         # To stop is to disconnect: what was known then is the last word, unless it was stale.
-        stale=not stream.connected
-        and (health.state is not ConsumerState.STOPPED or bool(stream.last_error)),
+        stale=stale
+        or (
+            not stream.connected
+            and (health.state is not ConsumerState.STOPPED or bool(stream.last_error))
+        ),
         records=stream.records,
         records_per_s=round(rate(health.consumer, stream), 1),
         read_delay_s=stream.read_delay_s,
@@ -127,6 +134,11 @@ def _judged(health: Health, stream: StreamHealth) -> tuple[Trouble, str]:
         # All are without a connection by now; one that had none before shows why.
         trouble = Trouble.AWAY if stream.last_error else Trouble.NONE
         return trouble, f"{stream.phase}, stopped"
+    fresh = stream.freshness
+    if fresh.state is FreshnessState.STALE:
+        return Trouble.AWAY, "stale"
+    if stream.refusal:
+        return Trouble.FAILED, "unreadable"
     if stream.no_progress:
         return Trouble.AWAY, "no progress"
     if not stream.connected:
@@ -138,6 +150,8 @@ def _judged(health: Health, stream: StreamHealth) -> tuple[Trouble, str]:
         return Trouble.BEHIND, str(stream.phase)
     if stream.phase is not Phase.ALIGNED:
         return Trouble.WORKING, f"{stream.phase} ({stream.attempt})"
+    if stream.unreadable:
+        return Trouble.BEHIND, f"{stream.phase}, {stream.unreadable:,} unreadable"
     settled = stream.fidelity is Fidelity.FULL
     # Aligned with unproven entities is a state of its own (A22).
     unproven = f", {stream.unproven:,} unproven" if stream.unproven else ""

@@ -17,8 +17,8 @@ from instep.cli.progress_view import LinesView, LiveView
 from instep.cli.signals import outlive_hangup, until_signalled
 from instep.cli.store import ConfigArgument, ConsumerOption, configured
 from instep.cli.worker import services_of
-from instep.errors import ConfigurationError, NotAlignedError
-from instep.model.position import Phase
+from instep.errors import ConfigurationError, NotAlignedError, UnreadableRecordsError
+from instep.model.freshness import FreshnessState
 from instep.runtime.group import Group
 from instep.runtime.supervision import until_first_ended
 
@@ -29,7 +29,12 @@ def run(
     config: ConfigArgument = None,
     consumer: ConsumerOption = None,
     until_aligned: Annotated[
-        bool, typer.Option("--until-aligned", help="End, with 0, when every stream is aligned.")
+        bool,
+        typer.Option(
+            "--until-aligned",
+            help="End when every stream is aligned: with 0, or with 3 where records could not be"
+            " read.",
+        ),
     ] = False,
     timeout_s: Annotated[
         float | None,
@@ -117,6 +122,20 @@ async def _aligned(group: Group, timeout_s: float | None) -> None:
             where="run --until-aligned",
             hint="`instep status` shows how far each stream has come; a longer --timeout waits on",
         ) from None
+    if unreadable := list(_unreadable(group)):
+        raise UnreadableRecordsError(
+            "; ".join(unreadable),
+            where="run --until-aligned",
+            hint="`instep quarantine list` shows them; what they state is missing in the store",
+        )
+
+
+def _unreadable(group: Group) -> Iterator[str]:
+    """The streams that are aligned but for records that could not be read."""
+    for health in group.health():
+        for stream in health.streams:
+            if stream.freshness.state is FreshnessState.ALIGNED_UNREADABLE:
+                yield f"{health.consumer} / {stream.stream} is {stream.freshness.text}"
 
 
 def _obstacles(group: Group) -> Iterator[str]:
@@ -126,7 +145,7 @@ def _obstacles(group: Group) -> Iterator[str]:
             why = health.error
             yield f"{health.consumer} is {health.state}{': ' * bool(why)}{why}"
         for stream in health.streams:
-            if stream.phase is not Phase.ALIGNED or not stream.caught_up:
-                why = stream.no_progress or stream.last_error
-                came = f"{health.consumer} / {stream.stream} is {stream.phase}"
+            if not stream.freshness.in_step:
+                why = stream.refusal or stream.no_progress or stream.last_error
+                came = f"{health.consumer} / {stream.stream} is {stream.freshness.text}"
                 yield f"{came}, attempt {stream.attempt}{', ' * bool(why)}{why}"

@@ -172,6 +172,11 @@ def _facts(one: StreamStatus, lease: LeaseState | None, now_us: int) -> dict[str
             }
             for why in one.unproven_because
         ],
+        "state": one.freshness.state,
+        "heard_s": one.heard_s,
+        "stale_after_s": one.stale_after_s or None,
+        "unreadable": one.freshness.unreadable,
+        "error": one.report.trouble if one.report else "",
         "unprovable": sorted(one.info.get("unprovable", ())),
         "quarantined": one.quarantined,
         "deviations": dict(sorted(one.deviations.items())),
@@ -209,13 +214,15 @@ def _print(streams: Sequence[Stored], now_us: int) -> None:
         table = Table.grid(padding=(0, 2))
         table.add_column(min_width=12)
         rows = [
-            ("phase", f"{_phase(one)}, attempt {facts['attempt']}{_progress(one)}"),
+            ("phase", f"{one.freshness.text}, attempt {facts['attempt']}{_progress(one)}"),
             ("position", f"{facts['token'] or 'none yet'}"),
             ("appended", facts["appended_at"] or "—"),
             ("behind", _behind(one, facts)),
             ("entities", f"{one.entities:,} from {facts['records']:,} records"),
             ("quarantined", f"{one.quarantined:,}"),
         ]
+        if facts["error"]:
+            rows.append(("error", facts["error"]))
         if facts["unprovable"] or facts["unproven"] or facts["unproven_because"]:
             rows += zip(repeat("unproven"), _unproven(facts), strict=False)
         if lease is not None:
@@ -235,12 +242,6 @@ def _print(streams: Sequence[Stored], now_us: int) -> None:
                     text += f"; for example {facts['samples'][kind][:_SAMPLE_CHARS]!r}"
                 deviations_table.add_row(Text(f"{count:,}"), Text(plain(text)))
             console.print(deviations_table)
-
-
-def _phase(one: StreamStatus) -> str:
-    """Aligned with unproven entities is a state of its own (A22)."""
-    phase = one.position.phase.value
-    return f"{phase} with {one.unproven:,} unproven" if one.unproven else phase
 
 
 def _progress(one: StreamStatus) -> str:

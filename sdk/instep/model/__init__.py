@@ -9,6 +9,8 @@ from instep.model.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from instep.model.batches import Batch, CommitResult, SweepStep
     from instep.model.holds import Hold
+    from instep.model.entities import JournalEnd
+    from instep.model.freshness import Freshness, FreshnessState, StreamReport
     from instep.model.messages import Attachment, MessageHeader
     from instep.model.position import SweepBarrier
     from instep.model.ranges import Ranges
@@ -21,11 +23,15 @@ __all__ = [
     "CommitResult",
     "DecodedRecords",
     "Hold",
+    "Freshness",
+    "FreshnessState",
+    "JournalEnd",
     "MessageHeader",
     "Ranges",
     "RecordChunk",
     "RecordHeader",
     "Start",
+    "StreamReport",
     "StreamState",
     "SweepBarrier",
     "SweepEstimate",
@@ -41,6 +47,8 @@ __getattr__, __dir__ = lazy_exports(
             "SweepStep",
         ),
         "instep.model.holds": ("Hold",),
+        "instep.model.entities": ("JournalEnd",),
+        "instep.model.freshness": ("Freshness", "FreshnessState", "StreamReport"),
         "instep.model.messages": ("Attachment", "MessageHeader"),
         "instep.model.position": ("SweepBarrier",),
         "instep.model.ranges": ("Ranges",),

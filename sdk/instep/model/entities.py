@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from instep.errors import ConfigurationError
+from instep.model.freshness import Freshness, StreamReport
 from instep.model.json_patch import Operation, json_patch
 from instep.model.position import Position
 from instep.model.records import RecordType
@@ -21,6 +22,7 @@ __all__ = [
     "ChangeKind",
     "EntityCount",
     "ProofKind",
+    "JournalEnd",
     "Quarantined",
     "Reference",
     "Skeleton",
@@ -142,8 +144,8 @@ class ProofKind(StrEnum):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One committed change. To read on, pass its `cursor`; cursors grow in the order of the
-    commits.
+    """One committed change. To read on, pass its `cursor` with its `epoch`; cursors grow in the
+    order of the commits.
     """
 
     cursor: int
@@ -164,6 +166,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     for a swept entity.
     """
     consumer: str = ""
+    epoch: str = ""
+    """Of which writing of the journal the cursor is. Keep it beside the cursor: after a restore, in
+    a promoted replica or a copied file the same cursor is of another epoch. Empty where the store
+    has none.
+    """
 
     def patch(self) -> list[Operation]:
         """The change as a JSON Patch (RFC 6902) of the body before it: a new entity is added at the
@@ -186,6 +193,15 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
             return [{"op": "add", "path": "", "value": body}]
         assert self.previous is not None
         return json_patch(msgspec.json.decode(self.previous), body)
+
+
+class JournalEnd(msgspec.Struct, frozen=True):
+    """The newest change of a journal."""
+
+    cursor: int
+    """0: there was none yet."""
+    epoch: str = ""
+    """See `Change.epoch`."""
 
 
 class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
@@ -244,3 +260,27 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Why, of the stream, its partitions and its classes (A22)."""
     samples: dict[str, bytes] = {}
     """Of deviations that are texts without a record: kind → the beginning of one of them."""
+    report: StreamReport | None = None
+    """What the process that follows the stream said last; None: nothing, or none is kept."""
+    heard_s: float | None = None
+    """How long ago that process was heard, in seconds, when this was read; None: never."""
+    stale_after_s: float = 0.0
+    """From which silence of that process on what it said is not of now."""
+
+    @property
+    def freshness(self) -> Freshness:
+        """How fresh what is stored of the stream is, when this was read."""
+        position = self.position
+        return Freshness(
+            consumer=self.consumer,
+            stream=self.stream,
+            phase=position.phase,
+            report=self.report,
+            heard_s=self.heard_s,
+            stale_after_s=self.stale_after_s,
+            # What was replayed or dropped since then is in quarantine no more.
+            unreadable=min(position.unreadable, self.quarantined),
+            unproven=self.unproven or position.unproven,
+            classes=tuple(self.info.get("classes") or ()),
+            records=position.records,
+        )

@@ -113,6 +113,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     attempt_started_at_us: int = 0
     attempt_records: int = 0
     """Records committed in the current attempt: how far it has come."""
+    unreadable: int = 0
+    """Records of the current attempt that could not be read (A11)."""
     unaligned_attempts: int = 0
     """Attempts begun since the stream was last aligned, the current one included (A16)."""
     barrier: SweepBarrier = SweepBarrier()

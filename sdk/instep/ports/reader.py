@@ -18,10 +18,12 @@ from instep.model.entities import (
     Change,
     ChangeKind,
     EntityCount,
+    JournalEnd,
     Quarantined,
     StoredEntity,
     StreamStatus,
 )
+from instep.model.freshness import Freshness
 from instep.model.messages import StoredMessage
 from instep.model.records import RecordChunk
 from instep.model.streams import SweepEstimate
@@ -87,6 +89,10 @@ class StoreReader(ABC):
     async def streams(self) -> list[StreamStatus]:
         """All streams of all consumers, each as durable in the store."""
 
+    async def freshness(self) -> list[Freshness]:
+        """How fresh what is stored of each stream is, of all consumers. It may be asked often."""
+        return [one.freshness for one in await self.streams()]
+
     @abstractmethod
     def entities(
         self,
@@ -114,12 +120,16 @@ class StoreReader(ABC):
         entity_class: str | None = None,
         change: ChangeKind | None = None,
         follow: bool = False,
+        epoch: str = "",
     ) -> AsyncIterator[Change]:
         """The journal after `cursor` (of this consumer, this stream, this class, this kind), in the
         order of commit; 0 begins with the oldest kept.
 
-        With `follow` it waits for more and never ends by itself. Raises `JournalOffError` where no
-        journal is kept, `ChangesTrimmedError` where changes that are due are no longer kept.
+        `epoch` is that of the change with this cursor; empty: it is not known. With `follow` it
+        waits for more and never ends by itself. Raises `JournalOffError` where no journal is kept,
+        `ChangesTrimmedError` where changes that are due are no longer kept, and
+        `JournalDivergedError` where the cursor is beyond the newest change, or its epoch shows that
+        it is of another journal.
         """
 
     async def wait_for_change(self, seen: int, within_s: float) -> int:
@@ -179,6 +189,10 @@ class StoreReader(ABC):
         async for change in self.changes():
             newest = change.cursor
         return newest
+
+    async def journal_end(self) -> JournalEnd:
+        """The newest change, with its epoch. Raises as `newest_cursor`."""
+        return JournalEnd(await self.newest_cursor())
 
     # -- what is derived -------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 
 from instep.errors import AuditError
 from instep.model.batches import Batch, CommitResult
+from instep.model.freshness import StreamReport
 from instep.model.position import Position
 from instep.model.records import RecordHeader
 from instep.model.streams import StreamInfo, SweepEstimate
@@ -125,6 +126,15 @@ class Sink(ABC):
     async def is_sweep_released(self, stream: str, attempt: int) -> bool:
         """Whether another process has released the held sweep of this attempt (A6)."""
         return False
+
+    async def report(  # noqa: B027 - a sink that keeps nothing needs none
+        self, reports: Sequence[StreamReport], stale_after_s: float
+    ) -> None:
+        """Keep what this process says of the streams that it follows, for who reads the store
+        (`StreamStatus.freshness`), and that it was heard now. The default keeps nothing.
+
+        Called every third of `stale_after_s`, and when something has changed, beside commits.
+        """
 
     def messages(self) -> MessageStore | None:
         """The durable inbox of the consumer, for a `Receiver`; None: the sink keeps no numbered

@@ -9,10 +9,11 @@ from functools import partial
 
 from instep.alignment.audit import AuditReport, Finding
 from instep.errors import InstepError, SweepHeldError
+from instep.model.freshness import StreamReport
 from instep.model.streams import StreamInfo
 from instep.ports.sink import Sink
 from instep.ports.source import Source
-from instep.runtime.health import ConsumerState, Health
+from instep.runtime.health import ConsumerState, Health, check_readable
 from instep.runtime.lifecycle import SinkService, first_error
 from instep.runtime.retry import Environment, late_wait_s
 from instep.runtime.settings import ConsumerSettings
@@ -23,7 +24,12 @@ from instep.runtime.streams.start_order import holds_others_up, streams_before
 from instep.runtime.streams.statements import Statements
 from instep.runtime.streams.worker import StreamWorker
 
-__all__ = ["Consumer"]
+__all__ = ["REPORTS_WITHIN", "Consumer"]
+
+REPORTS_WITHIN = 3
+"""A process says so often that it lives, within the time after which it is not believed."""
+_LAST_REPORT_S = 2.0
+"""Longest time, in seconds, that stopping waits for the store to learn of it."""
 
 
 class Consumer(SinkService):
@@ -94,8 +100,9 @@ class Consumer(SinkService):
         """Wait until every selected stream is aligned (TR-548 ST-2.2 step 8).
 
         Raises the fatal error of the consumer or of one of its streams, `SweepHeldError` if a
-        sweep waits for a decision, and
-        `TimeoutError` after `timeout_s` (None: no timeout).
+        sweep waits for a decision, `UnreadableStreamError` if nothing of a stream can be read, and
+        `TimeoutError` after `timeout_s` (None: no timeout). Single records may be unreadable, and
+        what they state is missing: `StreamHealth.unreadable`.
         """
         async with asyncio.timeout(timeout_s):
             await self._until(self._is_aligned)
@@ -167,9 +174,39 @@ class Consumer(SinkService):
         try:
             async with asyncio.TaskGroup() as group:
                 self._start(streams, group)
+                group.create_task(self._report_freshness())
                 await self._discover_further(group)
         except ExceptionGroup as errors:
             raise first_error(errors) from None
+        finally:
+            # Who reads the store learns that nobody follows the streams now.
+            with contextlib.suppress(InstepError, TimeoutError):
+                async with asyncio.timeout(_LAST_REPORT_S):
+                    await self._sink.report(self._reports(), self._settings.stale_after_s)
+
+    async def _report_freshness(self) -> None:
+        """Tell the store how fresh the streams are: from time to time, and when that changes."""
+        stale_after_s = self._settings.stale_after_s
+        told: list[tuple[str, bool, bool, bool, str]] = []
+        due_s = 0.0
+        while True:
+            changed, now_s = self._changed, self._environment.monotonic()
+            reports = self._reports()
+            says = [
+                (one.stream, one.connected, one.caught_up, one.readable, one.trouble)
+                for one in reports
+            ]
+            if reports and (says != told or now_s >= due_s):
+                # A store that is away hears nothing: then they are stale, as they should be.
+                with contextlib.suppress(InstepError):
+                    await self._sink.report(reports, stale_after_s)
+                told, due_s = says, now_s + stale_after_s / REPORTS_WITHIN
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(stale_after_s / REPORTS_WITHIN):
+                    await changed.wait()
+
+    def _reports(self) -> list[StreamReport]:
+        return [worker.health().report for worker in self._workers.values()]
 
     def _start(self, streams: Sequence[StreamInfo], group: asyncio.TaskGroup) -> None:
         workers = {stream.id: self._worker(stream) for stream in streams}
@@ -246,6 +283,7 @@ class Consumer(SinkService):
         for worker in self._workers.values() if health.streams else ():
             if worker.failure is not None:
                 raise worker.failure
+            check_readable(worker.health())
             if worker.sweep_held:
                 raise SweepHeldError(
                     "a sweep is held: it would remove more than the guard allows",

@@ -8,6 +8,8 @@ import msgspec
 
 from instep.alignment.lag import Fidelity
 from instep.coordination.lease import Role
+from instep.errors import UnreadableStreamError
+from instep.model.freshness import Freshness, StreamReport
 from instep.model.position import Phase
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "IntakeHealth",
     "PairHealth",
     "StreamHealth",
+    "check_readable",
 ]
 
 
@@ -72,10 +75,53 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
     """
     attempts_without_alignment: int = 0
     """Attempts begun since the stream was last aligned (A16)."""
+    unreadable: int = 0
+    """Records of the attempt that could not be read, so that what they state is missing (A11)."""
+    refused: int = 0
+    """Records that could not be read since the stream was last opened …"""
+    readable: bool = False
+    """… and whether any could."""
+    refusal: str = ""
+    """Why nothing that the log held at the opening could be read; empty where something could."""
+    opened_at_us: int = 0
+    """When the stream was last opened; 0: never."""
+    read_at_us: int = 0
+    """When the last readable record came; 0: none has since the consumer started."""
+    heard_s: float = 0.0
+    """How long ago the process that follows it was heard, in seconds."""
+    stale_after_s: float = 0.0
+    """From which silence of that process on all of this is not of now."""
     no_progress: str = ""
     """How far the last connections came, if several in a row came no further than those before;
     empty while there is progress (A16).
     """
+
+    @property
+    def report(self) -> StreamReport:
+        """What is said of the stream to those who read the store."""
+        return StreamReport(
+            stream=self.stream,
+            connected=self.connected,
+            caught_up=self.caught_up,
+            opened_at_us=self.opened_at_us,
+            read_at_us=self.read_at_us,
+            refused=self.refused,
+            readable=self.readable,
+            trouble=self.refusal or self.no_progress or self.last_error,
+        )
+
+    @property
+    def freshness(self) -> Freshness:
+        """How fresh what is known of the stream is."""
+        return Freshness(
+            consumer="",
+            stream=self.stream,
+            phase=self.phase,
+            report=self.report,
+            heard_s=self.heard_s,
+            stale_after_s=self.stale_after_s,
+            unreadable=self.unreadable,
+        )
 
 
 class IntakeHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,11 +177,20 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def aligned(self) -> bool:
-        """Whether every stream is aligned, and read up to the end that its log had at
-        the opening.
+        """Whether every stream is aligned, connected, and read up to the end that its log had at
+        the opening. Records that could not be read may be missing (`StreamHealth.unreadable`).
         """
-        return bool(self.streams) and all(
-            stream.phase is Phase.ALIGNED and stream.caught_up for stream in self.streams
+        return bool(self.streams) and all(stream.freshness.in_step for stream in self.streams)
+
+
+def check_readable(stream: StreamHealth) -> None:
+    """Raise `UnreadableStreamError` where nothing of a stream could be read."""
+    if stream.refusal:
+        raise UnreadableStreamError(
+            stream.refusal,
+            where=stream.stream,
+            hint="`instep quarantine list` shows them; compare what the source is told of the"
+            " provider, such as the key under `authenticity`",
         )
 
 
@@ -148,9 +203,9 @@ class ConsumerEvent(msgspec.Struct, frozen=True):
     """Empty for an event of the consumer as a whole."""
     kind: str
     """connected, disconnected, waiting, stream-found, stream-failed, undiscovered, failed-over,
-    attempt, redelivered, confirming, continued, caught-up, aligned, unproven, lost, sweep-held,
-    no-progress, deviation, loop-lag, restarted, stopped, failed; of other processes:
-    worker-started, worker-lost; of a pair: standby, active, superseded, gave-up; of sequences:
-    ask-resend, realign, loss, fault, sequence-failed, not-sent, handler-failed, blocked,
-    quarantined."""
+    attempt, redelivered, confirming, continued, caught-up, aligned, unproven, unreadable, lost,
+    sweep-held, no-progress, deviation, loop-lag, restarted, stopped, failed; of other processes:
+    worker-started, worker-silent, worker-heard, worker-lost; of a pair: standby, active,
+    superseded, gave-up; of sequences: ask-resend, realign, loss, fault, sequence-failed, not-sent,
+    handler-failed, blocked, quarantined."""
     text: str

@@ -112,6 +112,12 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Failures in a row after which the consumer gives up with the last error; 0: never."""
     healthy_after_s: Seconds = 30.0
     """A connection that lasted this long, and made progress or was aligned, resets the back-off."""
+    stale_after_s: Seconds = 10.0
+    """A process that was not heard for so long is not believed any more, in seconds: its streams
+    are stale, whatever it said of them. It says three times as often that it lives."""
+    kill_silent_after_s: Seconds = 120.0
+    """A worker process that was not heard for so long hangs, in seconds: it is killed and started
+    again."""
     alignment: AlignmentSettings = AlignmentSettings()
     """When an alignment may begin its sweep."""
     intake: IntakeSettings = IntakeSettings()

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from typing import Any
 
 import msgspec
 
-from instep.model.entities import Change, ChangeKind
+from instep.errors import JournalDivergedError
+from instep.model.entities import Change, ChangeKind, JournalEnd
+from instep.model.freshness import Freshness, FreshnessState
 from instep.ports.reader import StoreReader
 from instep.runtime.retry import Environment, retrying
 from instep.runtime.settings import ConsumerSettings
+from instep.runtime.supervision import until_first_ended
 
 __all__ = ["Subscription"]
 
 _BATCH_CHANGES = 500
 _POLL_S = 0.2
+_FRESHNESS_S = 1.0
+"""How often it is looked at how fresh the streams are, in seconds."""
 
 
 class Subscription:
@@ -25,18 +32,23 @@ class Subscription:
 
         subscription = Subscription(store.reader, cursor, classes=["LINK"])
         async for batch in subscription:
-            ...  # then store batch[-1].cursor, or subscription.cursor
+            ...  # then store batch[-1].cursor and batch[-1].epoch
 
     Promised: each chosen change is given at least once, in the order of the commits. A slow
     subscriber holds up no commit and needs no memory. If the journal's retention passes it, it is
-    told by `ChangesTrimmedError`: then read the entities anew, and subscribe from a cursor taken
-    before that.
+    told by `ChangesTrimmedError`; if the journal is another one than that of its cursor, because
+    the store was restored or copied or a replica that lagged was promoted, by
+    `JournalDivergedError`: then read the entities anew, and subscribe from a cursor taken before
+    that.
 
     Not promised: that a change is given once only. Whoever stops between a batch and the storing of
-    its cursor gets the batch again.
+    its cursor gets the batch again. That nothing comes does not mean that nothing has changed:
+    `freshness` says whether the streams are followed.
 
     - `reader`: The store.
     - `cursor`: Begin after this cursor; 0: with the oldest change that is kept.
+    - `epoch`: Of the change with this cursor (`Change.epoch`). Without it, a cursor of another
+      journal is noticed only while it is beyond the newest change.
     - `consumer`: Only changes of this consumer …
     - `stream`: … and of this stream.
     - `classes`: Only changes of entities of these classes; empty: of all.
@@ -61,6 +73,7 @@ class Subscription:
         batch_changes: int = _BATCH_CHANGES,
         follow: bool = True,
         poll_s: float = _POLL_S,
+        epoch: str = "",
     ) -> None:
         self._reader = reader
         self._consumer = consumer
@@ -70,44 +83,65 @@ class Subscription:
         self._batch_changes = batch_changes
         self._follow = follow
         self._poll_s = poll_s
-        self._cursor = cursor
+        self._at = JournalEnd(cursor, epoch)
 
     def __repr__(self) -> str:
-        return f"<Subscription after {self._cursor}>"
+        return f"<Subscription after {self.cursor}>"
 
     @property
     def cursor(self) -> int:
         """Up to which change all that is chosen was given, and the next batch asked for."""
-        return self._cursor
+        return self._at.cursor
+
+    @property
+    def epoch(self) -> str:
+        """The epoch of that change (`Change.epoch`)."""
+        return self._at.epoch
 
     async def lag(self) -> int:
-        """How many changes the subscriber is behind, those that it does not choose included."""
-        return max(0, await self._reader.newest_cursor() - self._cursor)
+        """How many changes the subscriber is behind, those that it does not choose included. Of
+        what the streams have not brought to the store yet, `freshness` tells.
+
+        Raises `JournalDivergedError` where the cursor is beyond the newest change.
+        """
+        return (await self._end()).cursor - self.cursor
+
+    async def freshness(self) -> list[Freshness]:
+        """How fresh the streams are whose changes it may give."""
+        return [
+            one
+            for one in await self._reader.freshness()
+            if self._consumer in {None, one.consumer} and self._stream in {None, one.stream}
+        ]
 
     async def __aiter__(self) -> AsyncIterator[Sequence[Change]]:
-        """Iterate over the batches. Raises `ChangesTrimmedError`, `JournalOffError` and other
-        errors of the store; one that is retriable ends the iteration, too: iterate again.
+        """Iterate over the batches. Raises `ChangesTrimmedError`, `JournalDivergedError`,
+        `JournalOffError` and other errors of the store; one that is retriable ends the iteration,
+        too: iterate again.
         """
         seen = -1
         while True:
-            newest = await self._reader.newest_cursor()
+            newest = await self._end()
             batch: list[Change] = []
-            at = self._cursor
+            at = self._at
+            # A reader of another kind of store may know no epochs.
+            of: dict[str, Any] = {"epoch": at.epoch} if at.epoch else {}
             async for change in self._reader.changes(
-                self._cursor,
+                at.cursor,
                 consumer=self._consumer,
                 stream=self._stream,
                 entity_class=next(iter(self._classes)) if len(self._classes) == 1 else None,
+                **of,
             ):
-                at = change.cursor
+                at = JournalEnd(change.cursor, change.epoch)
                 if self._chooses(change):
                     batch.append(change)
                 if len(batch) == self._batch_changes:
                     yield batch
-                    self._cursor, batch = at, []
+                    self._at, batch = at, []
             if batch:
                 yield batch
-            self._cursor = max(at, newest)
+            self._at = newest if newest.cursor > at.cursor else at
             if not self._follow:
                 return
             seen = await self._reader.wait_for_change(seen, self._poll_s)
@@ -117,6 +151,7 @@ class Subscription:
         handler: Callable[[Sequence[Change]], Awaitable[None]],
         *,
         saved: Callable[[int], Awaitable[None]] | None = None,
+        freshness: Callable[[Sequence[Freshness]], Awaitable[None]] | None = None,
         settings: ConsumerSettings | None = None,
         environment: Environment | None = None,
     ) -> None:
@@ -125,9 +160,42 @@ class Subscription:
         Where the handler or the store raises a retriable `InstepError`, the batch is read and
         passed again, with the waits of `settings` (`reconnect_initial_s`, `reconnect_max_s`,
         `reconnect_attempts`); other errors are raised. `saved` is given the cursor after each batch
-        that the handler has taken.
+        that the handler has taken; `epoch` is then that of this cursor. `freshness` is given how
+        fresh the streams are, at first and whenever that has changed: no changes are no proof that
+        nothing has changed.
         """
         settings, environment = settings or ConsumerSettings(), environment or Environment()
+        handling = self._handle(handler, saved, settings, environment)
+        if freshness is None:
+            await handling
+        else:
+            telling = self._tell_freshness(freshness, settings, environment)
+            await until_first_ended(handling, telling)
+
+    async def _tell_freshness(
+        self,
+        tell: Callable[[Sequence[Freshness]], Awaitable[None]],
+        settings: ConsumerSettings,
+        environment: Environment,
+    ) -> None:
+        told: list[tuple[str, str, FreshnessState]] | None = None
+        while True:
+            async for attempt in retrying(settings, environment):
+                with attempt:
+                    found = await self.freshness()
+                    says = [(one.consumer, one.stream, one.state) for one in found]
+                    if says != told:
+                        await tell(found)
+                        told = says
+            await asyncio.sleep(_FRESHNESS_S)
+
+    async def _handle(
+        self,
+        handler: Callable[[Sequence[Change]], Awaitable[None]],
+        saved: Callable[[int], Awaitable[None]] | None,
+        settings: ConsumerSettings,
+        environment: Environment,
+    ) -> None:
         batches: AsyncIterator[Sequence[Change]] | None = None
         batch: Sequence[Change] | None = None
         while True:
@@ -143,8 +211,22 @@ class Subscription:
                         raise
             if batch is None:
                 return
+            self._at = JournalEnd(batch[-1].cursor, batch[-1].epoch)
             if saved is not None:
                 await saved(batch[-1].cursor)
+
+    async def _end(self) -> JournalEnd:
+        """The newest change. Raises `JournalDivergedError` where it lies before the cursor."""
+        end = await self._reader.journal_end()
+        if end.cursor < self.cursor:
+            raise JournalDivergedError(
+                f"cursor {self.cursor} is of another journal: the newest change is {end.cursor}",
+                where=repr(self._reader),
+                hint="the store was restored, or a replica that lagged was promoted: read the"
+                " entities anew, and subscribe from a cursor taken before that",
+                newest=end.cursor,
+            )
+        return end
 
     def _chooses(self, change: Change) -> bool:
         if self._classes and change.entity_class not in self._classes:

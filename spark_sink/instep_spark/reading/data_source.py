@@ -29,7 +29,7 @@ from instep_spark.reading.lake_change_reader import LakeChangeReader
 
 __all__ = ["InstepDataSource", "register"]
 
-Offset = dict[str, int]
+Offset = dict[str, Any]
 
 
 class ChangeReader(Protocol):

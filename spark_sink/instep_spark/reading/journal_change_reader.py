@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import aclosing
 from itertools import islice, pairwise
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 
 from instep.config.plugins import store_plugin
-from instep.model.entities import Change
+from instep.model.entities import Change, JournalEnd
 from instep.ports.reader import StoreReader
 from instep_spark.reading.change_filter import CHANGE_SCHEMA, ChangeFilter
 
@@ -29,16 +29,20 @@ class JournalChangeReader:
         self._after = after
         self.change_filter = change_filter
 
-    def first(self) -> dict[str, int]:
+    def first(self) -> dict[str, Any]:
         """Where to begin."""
         return {"cursor": self._after or asyncio.run(self._before_oldest())}
 
-    def newest(self, after: dict[str, int], limit: int | None) -> dict[str, int]:
-        """The newest cursor, or one at most `limit` behind `after`. No body is read."""
-        newest = max(after["cursor"], asyncio.run(self._newest()))
-        return {"cursor": newest if limit is None else min(newest, after["cursor"] + limit)}
+    def newest(self, after: dict[str, Any], limit: int | None) -> dict[str, Any]:
+        """The newest cursor, or one at most `limit` behind `after`, with its epoch.
 
-    def cut(self, after: dict[str, int], upto: dict[str, int], parts: int) -> list[tuple[int, int]]:
+        Raises `JournalDivergedError` where `after` is of another journal: the store was restored or
+        copied, or a replica that lagged was promoted.
+        """
+        end = asyncio.run(self._end(JournalEnd(after["cursor"], after.get("epoch", "")), limit))
+        return {"cursor": end.cursor, "epoch": end.epoch}
+
+    def cut(self, after: dict[str, Any], upto: dict[str, Any], parts: int) -> list[tuple[int, int]]:
         """The range in `parts` parts at most, each a cursor to begin behind and a last one."""
         return even_ranges(after["cursor"], upto["cursor"], parts)
 
@@ -69,10 +73,17 @@ class JournalChangeReader:
             loop.run_until_complete(reader.close())
             loop.close()
 
-    async def _newest(self) -> int:
+    async def _end(self, after: JournalEnd, limit: int | None) -> JournalEnd:
         reader = self._reader()
         try:
-            return await reader.newest_cursor()
+            end = await reader.journal_end()
+            if end.cursor < after.cursor or end.epoch != after.epoch:
+                # The journal says whether it knows that epoch, and how far it goes.
+                await _first(reader, after)
+            if limit is None or end.cursor <= after.cursor + limit:
+                return end
+            last = await _first(reader, JournalEnd(after.cursor + limit - 1))
+            return JournalEnd(last.cursor, last.epoch) if last is not None else end
         finally:
             await reader.close()
 
@@ -89,6 +100,15 @@ class JournalChangeReader:
 
     def _reader(self) -> StoreReader:
         return store_plugin(self._url).reader(self._url)
+
+
+async def _first(reader: StoreReader, after: JournalEnd) -> Change | None:
+    """The first change after this one. Raises where that is of another journal."""
+    changes: Any = reader.changes(after.cursor, epoch=after.epoch)
+    async with aclosing(changes):
+        async for change in changes:
+            return cast("Change", change)
+    return None
 
 
 def even_ranges(after: int, upto: int, parts: int) -> list[tuple[int, int]]:

@@ -137,9 +137,10 @@ class DeltaReader(SweepReader, StoreReader):
         entity_class: str | None = None,
         change: ChangeKind | None = None,
         follow: bool = False,
+        epoch: str = "",
     ) -> AsyncIterator[Change]:
         """A lake's journal is the table `changes` itself. Raises `JournalOffError`."""
-        del cursor, consumer, stream, entity_class, change, follow
+        del cursor, consumer, stream, entity_class, change, follow, epoch
         none: list[Change] = []
         for one in none:
             yield one

@@ -15,12 +15,16 @@ from sqlalchemy.exc import SQLAlchemyError
 from instep.errors import SinkError
 from instep_sql.engine.dialect import Dialect, FailureKind
 
-__all__ = ["Database", "Transaction"]
+__all__ = ["UNTIL_ROLLBACK", "Database", "Transaction"]
 
 T = TypeVar("T")
 
 _REFUSALS: Final = (SQLAlchemyError, OverflowError, UnicodeEncodeError)
 """Errors of SQLAlchemy, and those of the driver for values that no column can hold."""
+UNTIL_ROLLBACK: Final = "instep_until_rollback"
+"""A key of `Connection.info` that lasts as long as the connection, and no longer than until it
+rolls back: for what is done once a connection, in its first transaction that needs it.
+"""
 _NOT_RUN_AGAIN: Final = frozenset({FailureKind.FINAL, FailureKind.UNANSWERED})
 _RERUNS: Final = 6
 _FIRST_PAUSE_S: Final = 0.005
@@ -278,6 +282,8 @@ def _roll_back(connection: Connection) -> None:
     """End the transaction of a connection, if there is one, and close the connection."""
     # SQLAlchemy takes a transaction whose COMMIT failed for ended; SQLite does not. A connection
     # that is lost has rolled back by itself.
+    with suppress(Exception):
+        connection.info.pop(UNTIL_ROLLBACK, None)
     with suppress(Exception):
         connection.connection.rollback()
     with suppress(Exception):

@@ -176,6 +176,10 @@ class Dialect(Protocol):
     """The exceptions that the driver raises."""
     for_update: str
     """SQL that ends a query of rows which the transaction writes next."""
+    newest_cursor: str
+    """SQL for the newest cursor that was ever given to a change, also if that was trimmed."""
+    now_us: str
+    """SQL for the time of the database, in microseconds since 1970."""
     skip_locked: str
     """SQL that ends a subquery which selects rows to delete: it skips rows that others
     have locked.

@@ -50,6 +50,7 @@ from instep_sql.engine.journal_insert import APPEND_COLUMNS, append_sql
 from instep_sql.engine.row_triggers import create_sql
 from instep_sql.engine.triggers import Trigger
 from instep_sql.options import Journal, SqlOptions
+from instep_sql.status_rows import SQLITE_NOW_US
 
 __all__ = ["Sqlite"]
 
@@ -187,6 +188,10 @@ class Sqlite:
 
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
     for_update = skip_locked = ""
+    newest_cursor = (
+        "SELECT coalesce(max(seq), 0) AS cursor FROM sqlite_sequence WHERE name = 'instep_change'"
+    )
+    now_us = SQLITE_NOW_US
 
     def __init__(self, options: SqlOptions) -> None:
         self._options = options

@@ -24,6 +24,7 @@ from instep_sql.engine.dialect import ColumnRows, Dialect, EndRow, EntityRow
 from instep_sql.entities import journal, quarantine, unproven
 from instep_sql.entities.change_only import compose_records
 from instep_sql.entities.key_reconciliation import ReconciledRecords, join_baseline, mark_proven
+from instep_sql.entities.journal_epochs import begin_epoch
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import sweep
 from instep_sql.options import Journal, SqlOptions
@@ -66,6 +67,8 @@ def commit(
     6. The journal and what is derived are trimmed to their retention.
     """
     fencing.advance_stream(connection, dialect, stream.no, batch, now_us)
+    if options.journal is not Journal.OFF:
+        begin_epoch(connection, dialect, now_us)
     written = Written()
     if batch.records:
         written = write_records(

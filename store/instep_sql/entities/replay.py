@@ -13,7 +13,8 @@ from instep.model.records import Record
 from instep_sql import fencing
 from instep_sql.engine.dialect import Dialect
 from instep_sql.entities import commit, quarantine, streams, unproven
-from instep_sql.options import SqlOptions
+from instep_sql.entities.journal_epochs import begin_epoch
+from instep_sql.options import Journal, SqlOptions
 
 __all__ = ["replay"]
 
@@ -45,6 +46,8 @@ def replay(
     fencing.lock_stream(connection, found.consumer, found.stream)
     row = streams.find(connection, found.consumer, found.stream)
     assert row is not None
+    if row.journal is not Journal.OFF:
+        begin_epoch(connection, dialect, now_us)
     done = commit.write_records(
         connection,
         dialect,

@@ -207,11 +207,42 @@ def test_a16_until_aligned_ends_with_1_when_its_time_has_passed(
     assert status == 1
     told = json.loads(errors.splitlines()[-1])
     assert told["text"].startswith("not aligned within 2 s: east / ")
-    assert " is aligning, attempt " in told["text"]
+    assert " is aligning" in told["text"]
+    assert ", attempt " in told["text"]
     assert reported[-1]["event"] == "stopped"
     with running(file, "--until-aligned", "--timeout", "60") as process:
         process.communicate(timeout=DEADLINE_S)
         assert process.returncode == 0
+
+
+def test_until_aligned_ends_with_3_where_records_could_not_be_read(tmp_path: Path) -> None:
+    with (
+        small_provider("--fault", "malformed-every=50") as url,
+        running(configured(tmp_path, url), "--until-aligned") as process,
+    ):
+        list(events(process))
+        status, errors = ended(process)
+    told = json.loads(errors.splitlines()[-1])
+    assert (status, told["code"]) == (3, "unreadable-records")
+    assert "east / network is aligned, " in told["text"]
+    assert " unreadable" in told["text"]
+
+
+@pytest.mark.parametrize("signed", [("--sign", "k1"), ()])
+def test_until_aligned_ends_with_1_where_a_key_refuses_everything(
+    tmp_path: Path, signed: tuple[str, ...]
+) -> None:
+    with small_provider(*signed) as url:
+        file = Path(configured(tmp_path, url))
+        key = 'authenticity = { kind = "hmac", secret = "k2" }'
+        file.write_text(file.read_text().replace("auth = ", f"{key}\nauth = "))
+        with running(str(file), "--until-aligned") as process:
+            list(events(process))
+            status, errors = ended(process)
+    told = json.loads(errors.splitlines()[-1])
+    assert (status, told["code"]) == (1, "unreadable-stream")
+    assert "records could be read" in told["text"]
+    assert "`authenticity`" in told["text"]
 
 
 def test_a_timeout_without_its_wait_ends_with_2(tmp_path: Path, provider: str) -> None:

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from instep import Change, ConsumerSettings
+from instep import Change, ConsumerSettings, Phase, Position
 from instep.errors import ChangesTrimmedError, JournalOffError, UnreachableError
+from instep.model import Freshness, StreamReport
 from instep.model.batches import SweepStep
 from instep.model.records import Record
 from instep.runtime.subscription import Subscription
@@ -185,3 +187,53 @@ async def test_the_store_may_be_away_for_a_while(database: str) -> None:
         at.store.reader.newest_cursor = once  # type: ignore[method-assign]
         await subscription.run(handler, settings=QUICK)
     assert handler.taken == ["a"]
+
+
+async def test_who_handles_changes_is_told_how_fresh_the_streams_are(database: str) -> None:
+    told: list[list[str]] = []
+    twice = asyncio.Event()
+
+    async def tell(found: Sequence[Freshness]) -> None:
+        told.append([one.state for one in found])
+        if len(told) == 2:
+            twice.set()
+
+    async def handle(batch: Sequence[Change]) -> None:
+        pass
+
+    async with stage(database, journal="changes") as at:
+        aligned = Position(phase=Phase.ALIGNED, token="t1", ordinal=1, attempt=1, lineage=1)
+        await at.commit(create_update("a", 1), position=aligned)
+        good = StreamReport(stream="s1", connected=True, caught_up=True)
+        await at.store.report([good], 1e6)
+        running = asyncio.create_task(
+            Subscription(at.store.reader).run(handle, freshness=tell, settings=QUICK)
+        )
+        async with asyncio.timeout(60):
+            while not told:
+                await asyncio.sleep(0.01)
+            # Nothing comes from the provider any more: no change says so.
+            await at.store.report([msgspec.structs.replace(good, connected=False)], 1e6)
+            await twice.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert told == [["aligned"], ["disconnected"]]
+
+
+async def test_the_cursor_that_is_saved_has_its_epoch(database: str) -> None:
+    saved: list[tuple[int, str]] = []
+
+    async def handle(batch: Sequence[Change]) -> None:
+        pass
+
+    async with stage(database, journal="changes") as at:
+        await at.commit(create_update("a", 1), create_update("b", 2))
+        subscription = Subscription(at.store.reader, follow=False, batch_changes=1)
+
+        async def save(cursor: int) -> None:
+            saved.append((cursor, subscription.epoch))
+
+        await subscription.run(handle, saved=save, settings=QUICK)
+        epochs = [(one.cursor, one.epoch) for one in await at.changes()]
+    assert saved == epochs
+    assert epochs[0][1]

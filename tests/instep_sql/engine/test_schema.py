@@ -11,6 +11,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from instep.errors import SinkError, StoreVersionError
+from instep.model.freshness import FreshnessState, StreamReport
 from instep_sql import SqlStore
 from instep_sql.engine import schema
 from instep_sql.engine.registry import dialect_of
@@ -154,3 +155,46 @@ async def test_many_open_a_new_database_at_once(database: str) -> None:
     await asyncio.gather(*[store.position(stream_info()) for store in stores])
     assert len(await stores[0].reader.streams()) == 8
     await asyncio.gather(*[store.close() for store in stores])
+
+
+async def test_a_store_of_0100_opens_with_its_journal_and_says_how_fresh_it_is(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as context:
+        context.setattr(schema, "HEAD", "0100")
+        dialect = dialect_of(SqlOptions(url=database))
+        engine = dialect.writer()
+        with engine.begin() as connection:
+            schema.migrate(connection, dialect)
+        engine.dispose()
+    execute(
+        database,
+        """
+        INSERT INTO instep_stream (consumer, stream, position, token, appended_at_us, phase,
+                                   attempt, ordinal, records, info, deviations, journal,
+                                   updated_at_us, kind)
+        VALUES ('east', 's1', '{"phase":"aligned","ordinal":1}', 't1', 1, 'aligned', 1, 1, 1,
+                '{}', '{}', 'changes', 1, 'stream')
+        """,
+        """
+        INSERT INTO instep_change (stream_no, key, class, change, token, appended_at_us,
+                                   committed_at_us, body)
+        SELECT id, 'a', 'NODE', 'created', 't1', 1, 1, '' FROM instep_stream
+        """,
+    )
+    assert execute(database, VERSION) == [("0100",)]
+    async with stage(database, journal="changes") as at:
+        (change,) = await at.changes()
+        assert (change.cursor, change.key) == (1, "a")
+        assert change.epoch
+        (found,) = await at.store.reader.freshness()
+        assert found.state is FreshnessState.STALE
+        said = StreamReport(stream="s1", connected=True, caught_up=True)
+        await at.store.report([said], 10.0)
+        (found,) = await at.store.reader.freshness()
+        assert found.report == said
+        assert found.state is FreshnessState.ALIGNED
+        await at.commit(create_update("b", 2))
+        after = [one async for one in at.store.changes(1, epoch=change.epoch)]
+        assert [one.key for one in after] == ["b"]
+    assert execute(database, VERSION) == [(HEAD,)]

@@ -35,6 +35,5 @@ def holds_others_up(health: StreamHealth) -> bool:
     """Whether a stream is on its way to its alignment. One that cannot go on for now, because it
     has no connection or a sweep is held, holds up no other.
     """
-    aligned = health.phase is Phase.ALIGNED and health.caught_up
-    stuck = health.failed or health.last_error or health.phase in _STUCK
-    return not (aligned or stuck)
+    stuck = health.failed or health.last_error or health.refusal or health.phase in _STUCK
+    return not (health.freshness.in_step or stuck)

@@ -96,6 +96,10 @@ class StreamWorker:
         """`_clock` as the last baseline was dated by it."""
         self._gone = False
         self._connected_before = False
+        self._opened_s = 0.0
+        """When the stream was last opened."""
+        self._read_s = 0.0
+        """When the last readable record came."""
         self._realign_reason = ""
         """The reason of a requested realignment, kept while the position is unknown."""
         self._feed_realign = ""
@@ -158,6 +162,13 @@ class StreamWorker:
             read_delay_s=status.read_delay_s,
             fidelity=status.fidelity,
             attempts_without_alignment=self._position.unaligned_attempts,
+            unreadable=status.unreadable,
+            refused=status.refused,
+            readable=status.readable,
+            refusal=status.refusal,
+            opened_at_us=int(self._opened_s * 1_000_000),
+            read_at_us=int(self._read_s * 1_000_000),
+            stale_after_s=self._settings.stale_after_s,
             no_progress="" if status.phase is Phase.ALIGNED else self._no_progress,
             connected=self._feed is not None,
             last_error=self._last_error,
@@ -308,6 +319,7 @@ class StreamWorker:
         self._clock_offset_us = feed.clock_offset_us
         self._connected_before = True
         self._feed_realign = ""
+        self._opened_s = self._now()
         core.opened(
             self._provider_us(), feed.clock_error_us, left_us=self._provider_us(self._left_s)
         )
@@ -351,6 +363,8 @@ class StreamWorker:
                 batch = core.receive(chunk, self._provider_us())
             if batch is not None:
                 await self._commit(core, batch)
+                if chunk is not None and chunk.records:
+                    self._read_s = self._now()
             again = await self._carry_out(core)
 
     async def _commit(self, core: Alignment, batch: Batch) -> None:

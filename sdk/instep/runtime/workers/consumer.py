@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -16,7 +16,8 @@ from instep.model.position import Phase
 from instep.model.streams import StreamInfo
 from instep.ports.sink import Sink
 from instep.ports.source import Source
-from instep.runtime.health import ConsumerState, Health, StreamHealth
+from instep.runtime.consumer import REPORTS_WITHIN
+from instep.runtime.health import ConsumerState, Health, StreamHealth, check_readable
 from instep.runtime.lifecycle import SinkService, first_error
 from instep.runtime.retry import Environment, backoff_s, late_wait_s
 from instep.runtime.settings import ConsumerSettings
@@ -68,7 +69,13 @@ class MultiProcessConsumer(SinkService):
             source, sink, self._settings, self._environment, report=partial(self._emit, "")
         )
         self._streams: list[StreamInfo] = []
-        self._workers = [_Worker(number, program, request) for number in range(1, workers + 1)]
+        kill_s, now_s = self._settings.kill_silent_after_s, self._environment.monotonic
+        self._workers = [
+            _Worker(
+                number, WorkerProcess(program, request, _decode, kill_silent_after_s=kill_s), now_s
+            )
+            for number in range(1, workers + 1)
+        ]
 
     def __repr__(self) -> str:
         state, workers = self.health().state, len(self._workers)
@@ -86,7 +93,8 @@ class MultiProcessConsumer(SinkService):
         reports = [worker.health for worker in self._workers if worker.health is not None]
         errors = [self._discovery.last_error, *(report.error for report in reports)]
         state, error = self._state, self._error_text(next(filter(None, errors), ""))
-        if state is ConsumerState.RUNNING and not all(stream.connected for stream in streams):
+        heard = all(one.connected and one.heard_s <= one.stale_after_s for one in streams)
+        if state is ConsumerState.RUNNING and not heard:
             state = ConsumerState.RETRYING
         if self._stands_by:
             state, streams = ConsumerState.STANDBY, ()
@@ -116,6 +124,7 @@ class MultiProcessConsumer(SinkService):
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._start(streams, group))
+                group.create_task(self._watch_silence())
                 await self._discover_further(group)
         except ExceptionGroup as errors:
             raise first_error(errors) from None
@@ -164,7 +173,7 @@ class MultiProcessConsumer(SinkService):
         self._wake()
 
     def _assigned(self) -> dict[str, StreamHealth]:
-        return {id_: one for worker in self._workers for id_, one in worker.streams.items()}
+        return {id_: one for worker in self._workers for id_, one in worker.heard_of().items()}
 
     def _assignment(self, worker: _Worker) -> Assignment:
         lease = self._pair.seen if self._pair is not None else None
@@ -209,6 +218,24 @@ class MultiProcessConsumer(SinkService):
             self._emit(event.stream, event.kind, event.text)
         self._wake()
 
+    async def _watch_silence(self) -> None:
+        """Tell of workers that are not heard any more, and of those that are heard again."""
+        stale_after_s = self._settings.stale_after_s
+        silent: set[int] = set()
+        while True:
+            await asyncio.sleep(stale_after_s / REPORTS_WITHIN)
+            for worker in self._workers:
+                stale = worker.silent_s() > stale_after_s
+                if stale and worker.number not in silent:
+                    silent.add(worker.number)
+                    text = f"worker {worker.number} was not heard for {worker.silent_s():.0f} s"
+                    self._emit(
+                        "", "worker-silent", f"{text}: its {len(worker.streams)} streams are stale"
+                    )
+                elif not stale and worker.number in silent:
+                    silent.remove(worker.number)
+                    self._emit("", "worker-heard", f"worker {worker.number} is heard again")
+
     def _check_failure(self, worker: _Worker, failure: InstepError) -> None:
         """What is fatal for the streams of one worker alone does not end the others, as for one
         stream of a `Consumer`.
@@ -238,6 +265,7 @@ class MultiProcessConsumer(SinkService):
             for stream in worker.streams.values():
                 if stream.failed and worker.failure is not None:
                     raise worker.failure
+                check_readable(stream)
                 if stream.phase is Phase.SWEEP_HELD:
                     raise SweepHeldError(
                         "a sweep is held: it would remove more than the guard allows",
@@ -251,9 +279,16 @@ class MultiProcessConsumer(SinkService):
 class _Worker:
     """A worker process, its streams, and their health as last reported."""
 
-    def __init__(self, number: int, program: Sequence[str], request: bytes) -> None:
+    def __init__(
+        self,
+        number: int,
+        process: WorkerProcess[WorkerReport],
+        monotonic: Callable[[], float],
+    ) -> None:
         self.number = number
-        self.process = WorkerProcess(program, request, _decode)
+        self.process = process
+        self._monotonic = monotonic
+        self._heard_s = 0.0
         self.streams: dict[str, StreamHealth] = {}
         self.health: Health | None = None
         self.failure: InstepError | None = None
@@ -272,8 +307,22 @@ class _Worker:
         """A process begins."""
         self.health = self.failure = None
         self.silent = True
+        self._heard_s = self._monotonic()
+
+    def silent_s(self) -> float:
+        """For how long it runs and has not reported, in seconds."""
+        return 0.0 if self.process.pid is None else self._monotonic() - self._heard_s
+
+    def heard_of(self) -> dict[str, StreamHealth]:
+        """The health of its streams, with the age of what it said."""
+        silent_s = self.silent_s()
+        return {
+            id_: msgspec.structs.replace(stream, heard_s=silent_s)
+            for id_, stream in self.streams.items()
+        }
 
     def heard(self, report: WorkerReport) -> None:
+        self._heard_s = self._monotonic()
         if report.failure is not None:
             self.failure = report.failure.error()
         if report.health is None:

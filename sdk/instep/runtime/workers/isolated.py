@@ -23,10 +23,6 @@ from instep.runtime.workers.process import WorkerLostError, WorkerProcess, how_e
 
 __all__ = ["IsolatedConsumer", "isolated"]
 
-_SILENT_S: Final = 5.0
-"""A process reports four times a second. What one that has said nothing for so long has reported is
-not of now.
-"""
 _WATCH_EVERY_S: Final = 0.5
 _decode: Final = msgspec.msgpack.Decoder(ConsumersReport).decode
 _log: Final = logging.getLogger("instep.workers")
@@ -56,7 +52,8 @@ def isolated(
     - The process ends when this one ends, however it ends.
     """
     environment = environment or Environment()
-    child = _Child(program, request, memory_limit_bytes, environment.monotonic)
+    settings = settings or ConsumerSettings()
+    child = _Child(program, request, memory_limit_bytes, settings, environment.monotonic)
     child.consumers = [
         IsolatedConsumer(name, settings, environment, child=child, place=place)
         for place, name in enumerate(names)
@@ -112,7 +109,8 @@ class IsolatedConsumer(Service):
         health = self._health
         if health is None:
             health = Health(consumer=self.name, state=self._state, error="", streams=())
-        elif (silent_s := self._child.silent_s()) > _SILENT_S and self._error is None:
+        elif self._child.is_stale and self._error is None:
+            silent_s = self._child.silent_s()
             health = lost(health, f"its process has not reported for {silent_s:.0f} s")
             health = msgspec.structs.replace(health, state=ConsumerState.RETRYING)
         if self._error is not None:
@@ -206,10 +204,14 @@ class _Child:
         program: Sequence[str],
         request: bytes,
         memory_limit_bytes: int,
+        settings: ConsumerSettings,
         monotonic: Callable[[], float],
     ) -> None:
         self.consumers: list[IsolatedConsumer] = []
-        self._process = WorkerProcess(program, request, _decode)
+        self._stale_after_s = settings.stale_after_s
+        self._process = WorkerProcess(
+            program, request, _decode, kill_silent_after_s=settings.kill_silent_after_s
+        )
         self._limit_bytes = memory_limit_bytes
         self._monotonic = monotonic
         self._heard_s = 0.0
@@ -223,6 +225,11 @@ class _Child:
     def silent_s(self) -> float:
         """For how long it runs and has not reported, in seconds."""
         return 0.0 if self.pid is None else self._monotonic() - self._heard_s
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether what it has reported is not of now."""
+        return self.silent_s() > self._stale_after_s
 
     async def run(self) -> str:
         """Run it until it ends, and return how it has ended."""
@@ -240,7 +247,8 @@ class _Child:
         if over:
             return f"{how}: it took {over[0]:,} bytes, over its memory limit"
         silent_s = self._monotonic() - self._heard_s
-        return f"{how}: it had not reported for {silent_s:.0f} s" if silent_s > _SILENT_S else how
+        silent = silent_s > self._stale_after_s
+        return f"{how}: it had not reported for {silent_s:.0f} s" if silent else how
 
     def _heard(self, report: ConsumersReport) -> None:
         self._heard_s = self._monotonic()

@@ -14,16 +14,16 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from instep.errors import InstepError
+from instep.runtime.settings import ConsumerSettings
 from instep.runtime.workers.messages import Assignment, as_frame, read_frame
 
 __all__ = ["WorkerLostError", "WorkerProcess", "how_ended"]
 
 Report = TypeVar("Report")
 
+_DEFAULTS: Final = ConsumerSettings()
 _STOP_WITHIN_S: Final = 3.0
 """A worker that has not ended so long after it was told to is killed: its commit is rolled back."""
-_SILENT_S: float = 120.0
-"""A worker reports every second. One that is silent for so long hangs."""
 
 
 class WorkerLostError(InstepError):
@@ -39,9 +39,15 @@ class WorkerProcess(Generic[Report]):
     """
 
     def __init__(
-        self, program: Sequence[str], request: bytes, decode: Callable[[bytes], Report]
+        self,
+        program: Sequence[str],
+        request: bytes,
+        decode: Callable[[bytes], Report],
+        *,
+        kill_silent_after_s: float = _DEFAULTS.kill_silent_after_s,
     ) -> None:
-        """`decode` reads what it reports."""
+        """`decode` reads what it reports. One that reports nothing for so long is killed."""
+        self._kill_silent_after_s = kill_silent_after_s
         self._decode = decode
         self._program = [sys.executable, *program]
         self._request = request
@@ -98,8 +104,19 @@ class WorkerProcess(Generic[Report]):
         self._write(msgspec.msgpack.encode(assignment))
 
     async def _read(self, process: Process, report: Callable[[Report], None]) -> None:
-        while (frame := await _next(process)) is not None:
+        while (frame := await self._next(process)) is not None:
             report(self._decode(frame))
+
+    async def _next(self, process: Process) -> bytes | None:
+        """Its next report; None where it has ended, or says nothing any more and is killed."""
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(self._kill_silent_after_s):
+                return await read_frame(process.stdout)
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                process.kill()
+            return None
 
     def _write(self, content: bytes) -> None:
         if self._process is not None and self._process.stdin is not None:
@@ -113,18 +130,6 @@ def how_ended(status: int) -> str:
     with suppress(ValueError):
         return f"by {signal.Signals(-status).name}"
     return f"by signal {-status}"
-
-
-async def _next(process: Process) -> bytes | None:
-    """Its next report; None where it has ended, or says nothing any more and is killed."""
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(_SILENT_S):
-            return await read_frame(process.stdout)
-    except TimeoutError:
-        with suppress(ProcessLookupError):
-            process.kill()
-        return None
 
 
 async def _ended(process: Process, reading: asyncio.Task[None]) -> int:

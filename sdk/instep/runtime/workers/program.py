@@ -11,7 +11,7 @@ import msgspec
 
 from instep.ports.sink import Sink
 from instep.ports.source import Source
-from instep.runtime.consumer import Consumer
+from instep.runtime.consumer import REPORTS_WITHIN, Consumer
 from instep.runtime.health import ConsumerEvent
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.assigned_streams import AssignedStreams
@@ -54,7 +54,8 @@ async def run_worker(make: Callable[[bytes], WorkerParts]) -> None:
     if request is None or first is None:
         return
     try:
-        consumer, assigned = _consumer(make(request), _decode(first))
+        parts = make(request)
+        consumer, assigned = _consumer(parts, _decode(first))
     except Exception as error:  # noqa: BLE001 - carried to whoever started us
         await write_report(reports, WorkerReport(failure=ErrorData.of(error)))
         return
@@ -70,7 +71,7 @@ async def run_worker(make: Callable[[bytes], WorkerParts]) -> None:
             await until_first_ended(
                 consumer.wait(),
                 _read_assignments(frames, assigned),
-                _tell(consumer, events, reports),
+                _tell(consumer, events, reports, parts.settings.stale_after_s / REPORTS_WITHIN),
             )
     except Exception as error:  # noqa: BLE001 - carried to whoever started us
         failure = error
@@ -107,11 +108,13 @@ async def _listen(consumer: Consumer, events: list[ConsumerEvent]) -> None:
             del events[:-_EVENTS_KEPT]
 
 
-async def _tell(consumer: Consumer, events: list[ConsumerEvent], reports: BinaryIO) -> None:
-    told_s = 0.0
+async def _tell(
+    consumer: Consumer, events: list[ConsumerEvent], reports: BinaryIO, within_s: float
+) -> None:
+    told_s, every_s = 0.0, min(_HEALTH_EVERY_S, within_s)
     while True:
         now_s = asyncio.get_running_loop().time()
-        if events or now_s - told_s >= _HEALTH_EVERY_S:
+        if events or now_s - told_s >= every_s:
             told_s = now_s
             await write_report(reports, _report(consumer, events))
         await asyncio.sleep(_LOOK_EVERY_S)

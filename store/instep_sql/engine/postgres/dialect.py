@@ -168,6 +168,8 @@ class Postgres:
     in_memory = False
     errors: tuple[type[Exception], ...] = (psycopg.Error,)
     for_update = "FOR UPDATE"
+    newest_cursor = "SELECT cursor FROM instep_change_last"
+    now_us = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
     skip_locked = "FOR UPDATE SKIP LOCKED"
 
     def __init__(self, options: SqlOptions) -> None:

@@ -26,9 +26,8 @@ def heard(_: WorkerReport) -> None:
     raise AssertionError("it says nothing")
 
 
-async def test_one_that_is_silent_for_too_long_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_SILENT_S", 0.2)
-    worker = WorkerProcess(["-c", DEAF], b"", decode)
+async def test_one_that_is_silent_for_too_long_is_killed() -> None:
+    worker = WorkerProcess(["-c", DEAF], b"", decode, kill_silent_after_s=0.2)
     assert await asyncio.wait_for(worker.run(heard, assignment), 60) == -signal.SIGKILL
     assert worker.pid is None
 

@@ -1,0 +1,91 @@
+"""What the processes that follow streams say of them, kept for who reads the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from uuid import uuid4
+
+from sqlalchemy import Connection, text
+
+from instep.model.freshness import StreamReport
+from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.value_check import without_nul
+
+__all__ = ["Follower"]
+
+_LONGEST_TROUBLE_CHARS: Final = 500
+_HEARD: Final = """
+    INSERT INTO instep_follower (name, consumer, heard_at_us, stale_after_s)
+    VALUES (:name, :consumer, {now_us}, :stale_after_s)
+    ON CONFLICT (name) DO UPDATE SET heard_at_us = {now_us}, stale_after_s = :stale_after_s
+    RETURNING id
+"""
+_SAY: Final = text("""
+    INSERT INTO instep_freshness (stream_no, follower_no, connected, caught_up, opened_at_us,
+                                  read_at_us, refused, readable, trouble)
+    SELECT id, :no, :connected, :caught_up, :opened_at_us, :read_at_us, :refused, :readable,
+           :trouble
+    FROM instep_stream WHERE consumer = :consumer AND stream = :stream AND kind = 'stream'
+    ON CONFLICT (stream_no) DO UPDATE
+    SET follower_no = excluded.follower_no, connected = excluded.connected,
+        caught_up = excluded.caught_up, opened_at_us = excluded.opened_at_us,
+        read_at_us = excluded.read_at_us, refused = excluded.refused,
+        readable = excluded.readable, trouble = excluded.trouble
+""")
+_FORGET: Final = text("""
+    DELETE FROM instep_follower WHERE consumer = :consumer AND id <> :no
+    AND NOT EXISTS (SELECT 1 FROM instep_freshness WHERE follower_no = instep_follower.id)
+""")
+
+
+class Follower:
+    """This process, as one that follows streams. A quiet stream costs nothing: one row says that
+    the process lives, and those of streams are written where something has changed.
+    """
+
+    def __init__(self) -> None:
+        self._name = uuid4().hex
+        self._said: dict[str, StreamReport] = {}
+
+    def forget(self) -> None:
+        """What was said may not be durable: say all of it again."""
+        self._said.clear()
+
+    def say(
+        self,
+        connection: Connection,
+        dialect: Dialect,
+        consumer: str,
+        reports: Sequence[StreamReport],
+        stale_after_s: float,
+    ) -> None:
+        """Keep the reports, in the caller's transaction; then call `said`."""
+        no = connection.execute(
+            text(_HEARD.format(now_us=dialect.now_us)),
+            {"name": self._name, "consumer": consumer, "stale_after_s": stale_after_s},
+        ).scalar_one()
+        rows = [
+            {
+                "no": no,
+                "consumer": consumer,
+                "stream": one.stream,
+                "connected": one.connected,
+                "caught_up": one.caught_up,
+                "opened_at_us": one.opened_at_us,
+                "read_at_us": one.read_at_us,
+                "refused": one.refused,
+                "readable": one.readable,
+                "trouble": without_nul(one.trouble[:_LONGEST_TROUBLE_CHARS]),
+            }
+            for one in reports
+            if self._said.get(one.stream) != one
+        ]
+        if rows:
+            connection.execute(_SAY, rows)
+        if not self._said:
+            connection.execute(_FORGET, {"consumer": consumer, "no": no})
+
+    def said(self, reports: Sequence[StreamReport]) -> None:
+        """The reports are durable."""
+        self._said = {one.stream: one for one in reports}
