@@ -8,9 +8,9 @@ from instep.model.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from instep.model.batches import Batch, CommitResult, SweepStep
-    from instep.model.holds import Hold
     from instep.model.entities import JournalEnd
     from instep.model.freshness import Freshness, FreshnessState, StreamReport
+    from instep.model.holds import Hold
     from instep.model.messages import Attachment, MessageHeader
     from instep.model.position import SweepBarrier
     from instep.model.ranges import Ranges
@@ -22,9 +22,9 @@ __all__ = [
     "Batch",
     "CommitResult",
     "DecodedRecords",
-    "Hold",
     "Freshness",
     "FreshnessState",
+    "Hold",
     "JournalEnd",
     "MessageHeader",
     "Ranges",

@@ -23,8 +23,8 @@ from instep_sql.derived.statements import apply_records, end_swept, trim_tables
 from instep_sql.engine.dialect import ColumnRows, Dialect, EndRow, EntityRow
 from instep_sql.entities import journal, quarantine, unproven
 from instep_sql.entities.change_only import compose_records
-from instep_sql.entities.key_reconciliation import ReconciledRecords, join_baseline, mark_proven
 from instep_sql.entities.journal_epochs import begin_epoch
+from instep_sql.entities.key_reconciliation import ReconciledRecords, join_baseline, mark_proven
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import sweep
 from instep_sql.options import Journal, SqlOptions
