@@ -55,7 +55,9 @@ async def test_a6_the_sweep_estimate_counts_before_anything_goes(stage: Stages) 
         await at.commit(create_update("a", 1), create_update("b", 2), create_update("c", 3))
         at.attempt = 2
         await at.commit(create_update("c", 4))
-        assert await at.store.estimate_sweep("s1", 2) == SweepEstimate(total=3, unmarked=2)
+        assert await at.store.estimate_sweep("s1", 2) == SweepEstimate(
+            total=3, unmarked=2, by_class={"NODE": (3, 2)}
+        )
         assert await at.store.estimate_sweep("unknown", 2) == SweepEstimate(total=0, unmarked=0)
 
 
