@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,7 +24,7 @@ def _frame(
     offset: int, key: str, kind: str = "CREATE_UPDATE", second: int = 20, *, turned: bool = False
 ) -> bytes:
     """`turned`: with the members of the header in another order, and one more."""
-    header = {
+    header: dict[str, Any] = {
         "token": f"t:{offset:06}",
         "log-append-time-stamp": f"2021-11-11T10:22:{second:02}Z",
         "entity-key": key,
