@@ -13,7 +13,7 @@ from deltalake import DeltaTable, QueryBuilder
 from instep.model.batches import Batch, CommitResult
 from instep.model.position import Position
 from instep.model.records import Record
-from instep.model.streams import StreamInfo
+from instep.model.streams import StreamInfo, SweepEstimate
 from instep_spark import DeltaSink
 from tests.instep_sql.store_kit import stream_info
 
@@ -29,6 +29,11 @@ def rows(url: str, query: str = "SELECT * FROM changes ORDER BY stream, ordinal"
         builder = builder.register(table, DeltaTable(f"{url}/{table}"))
     found: list[Any] = pa.table(builder.execute(query).read_all()).to_pylist()
     return found
+
+
+def of_all(estimate: SweepEstimate) -> tuple[int, int]:
+    """How many entities there are, and how many of them are not marked; of all classes."""
+    return estimate.total, estimate.unmarked
 
 
 class Stage:

@@ -19,7 +19,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from instep.errors import ConfigurationError, SinkError, StoreVersionError
 from instep.model.batches import SweepStep
-from instep.model.streams import SweepEstimate
 from instep_spark import create_views
 from instep_spark.lake import lake as module
 from instep_spark.lake.lake import Lake, RunProgress
@@ -44,7 +43,7 @@ from tests.instep_spark.lake.lake_kit import (
 )
 from tests.instep_spark.lake.log_kit import START_US, Change, Provider, Row, land
 from tests.instep_spark.lake.model_kit import Model
-from tests.instep_spark.sink_kit import stage, url_of
+from tests.instep_spark.sink_kit import of_all, stage, url_of
 from tests.instep_sql.store_kit import create_update, end_record
 
 if TYPE_CHECKING:
@@ -459,7 +458,7 @@ async def test_tables_of_a_database_are_landed_in_and_followed(
             await at.commit(create_update("k1", 1), create_update("k2", 2))
             lake = Lake(url, spark, tables=tables, **named)
             await asyncio.to_thread(lake.run, once=True)
-            assert await at.sink.estimate_sweep("s1", 2) == SweepEstimate(2, 2)
+            assert of_all(await at.sink.estimate_sweep("s1", 2)) == (2, 2)
             assert at.sink._writer.pipeline_progress("c", "s1").ordinal == 3
             await at.commit(end_record("k1", 3))
             await asyncio.to_thread(lake.run, once=True)
@@ -673,7 +672,7 @@ async def test_the_guard_of_the_sink_counts_from_entities(
     url = url_of(tmp_path)
     async with stage(url) as at:
         await at.commit(*[create_update(f"k{n}", n) for n in range(1, 7)], end_record("k1", 7))
-        assert await at.sink.estimate_sweep("s1", 2) == SweepEstimate(5, 5)
+        assert of_all(await at.sink.estimate_sweep("s1", 2)) == (5, 5)
         pipeline(spark, tmp_path / "lake", tables=[]).apply(changes(spark, tmp_path / "lake"))
         await at.commit(end_record("k2", 8), create_update("k7", 9))
         at.attempt = 2
@@ -681,9 +680,9 @@ async def test_the_guard_of_the_sink_counts_from_entities(
         writer = at.sink._writer
         assert writer.pipeline_progress("c", "s1").ordinal == 8
         assert "entities" in live(writer, "c", "s1")
-        assert await at.sink.estimate_sweep("s1", 2) == SweepEstimate(6, 4)
+        assert of_all(await at.sink.estimate_sweep("s1", 2)) == (6, 4)
         await at.commit(sweep=SweepStep(2))
-        assert await at.sink.estimate_sweep("s1", 2) == SweepEstimate(2, 0)
+        assert of_all(await at.sink.estimate_sweep("s1", 2)) == (2, 0)
 
 
 def test_rows_that_changes_lost_are_missed(spark: SparkSession, tmp_path: Path) -> None:
