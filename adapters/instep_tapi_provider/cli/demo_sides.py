@@ -21,12 +21,15 @@ PATIENCE_S: Final = 30.0
 
 
 class Counts(NamedTuple):
-    """Records appended, sent and received so far, and resumes by token."""
+    """Records appended, sent and received so far, resumes by token, and readings from the oldest
+    record: a probe (A2) is one of them.
+    """
 
     appended: int
     sent: int
     resumes: int
     received: int
+    from_oldest: int
 
     def since(self, before: Counts) -> Counts:
         """The difference to an earlier count."""
@@ -58,6 +61,7 @@ class Sides:
             sent=sum(stream.counters.records_sent for stream in streams),
             resumes=sum(stream.counters.resumes_by_token for stream in streams),
             received=sum(stream.records for stream in self.consumer.health().streams),
+            from_oldest=sum(stream.counters.starts_from_oldest for stream in streams),
         )
 
     def attempts(self) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,11 +15,13 @@ import pyarrow as pa
 import pytest
 
 from instep.errors import ConfigurationError
+from instep.model.entities import Change
 from instep_spark.lake.lake import Lake
 from instep_spark.reading.data_source import _Reader, _StreamReader, register
 from instep_spark.reading.data_source_options import DataSourceOptions
 from instep_spark.reading.lake_change_reader import LakeChangeReader
 from instep_sql import SqlStore
+from instep_sql.reader import SqlReader
 from tests.instep_spark.lake.lake_kit import UNGUARDED, changes, frame, pipeline
 from tests.instep_spark.lake.lake_kit import read as read_table
 from tests.instep_spark.lake.log_kit import Provider, land
@@ -87,15 +90,24 @@ def test_ranges_are_bounded_and_cut(tmp_path: Path) -> None:
     assert all(isinstance(batch, pa.RecordBatch) for batch in reader.read(parts[0]))
 
 
-def test_the_newest_offset_is_found_without_a_row(
+def test_the_newest_offset_is_found_with_a_row_at_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     asyncio.run(fill(url, 1, 3))
     reader = _StreamReader(DataSourceOptions.read({"store": url}))
     reader.initialOffset()
-    monkeypatch.delattr("instep_sql.reader.SqlReader.changes")
+    read: list[Change] = []
+    every = SqlReader.changes
+
+    async def noted(self: SqlReader, *after: int, **chosen: Any) -> AsyncIterator[Change]:
+        async for change in every(self, *after, **chosen):
+            read.append(change)
+            yield change
+
+    monkeypatch.setattr(SqlReader, "changes", noted)
     assert reader.latestOffset()["cursor"] == 4
+    assert len(read) <= 1
 
 
 def test_a_journal_that_was_trimmed_is_read_from_its_oldest_change(tmp_path: Path) -> None:
