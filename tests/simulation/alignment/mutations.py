@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -44,6 +45,7 @@ from tests.instep.alignment import (
 )
 from tests.instep.runtime import test_retry
 from tests.simulation.alignment import test_kept_seeds
+from tests.simulation.alignment.options import drawn, further
 from tests.simulation.alignment.simulation import SeedFailedError, simulate
 
 __all__ = ["CAUGHT_BY_A_TEST", "MUTATIONS", "applied", "seeds_until_caught"]
@@ -530,6 +532,14 @@ def _place_of_a_baseline_not_read() -> list[Change]:
     return [(key_reconciliation._Rows, "of", by_key)]
 
 
+def _in_world_of(drawn_by: int, seed: int, *, as_first: bool = False) -> None:
+    """Run a seed with the log and the faults that a kept seed has drawn."""
+    log, faults = drawn(random.Random(drawn_by), drawn_by)
+    if not as_first:
+        log, faults = further(log, faults, drawn_by)
+    simulate(seed, options=(log, faults))
+
+
 CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[], object]]]] = {
     "lost stream called aligned": (
         _lost_stream_called_aligned,
@@ -573,7 +583,7 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
     ),
     "silence taken for the head": (
         _silence_taken_for_the_head,
-        lambda: simulate(285, as_first=True),
+        lambda: _in_world_of(285, 58, as_first=True),
     ),
     "snapshot taken for the log": (
         _snapshot_taken_for_the_log,
@@ -614,7 +624,7 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
     "address of an end not read": (_address_of_an_end_not_read, lambda: simulate(7)),
     "address of an end tells no key": (
         _address_of_an_end_tells_no_key,
-        lambda: simulate(8804, as_second=True),
+        lambda: _in_world_of(8804, 110),
     ),
     "forgotten unread not missed": (
         _forgotten_unread_not_missed,
@@ -630,7 +640,7 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
     ),
     "another place taken for a move": (
         _another_place_taken_for_a_move,
-        lambda: simulate(68, as_second=True),
+        lambda: _in_world_of(68, 3),
     ),
     "place of a baseline not read": (
         _place_of_a_baseline_not_read,
