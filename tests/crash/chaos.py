@@ -75,7 +75,7 @@ sink = {sink}
 [consumers.settings]
 reconnect_initial_s = 0.05
 reconnect_max_s = 1.0
-alignment = {{ quiet_s = 0.5, unreached_quiet_s = 10.0, probe_min_s = 0 }}
+alignment = {{ quiet_s = 0.5, unreached_quiet_s = 10.0, probe_min_s = 0.001 }}
 """
 LISTENER: Final = """
 [[consumers]]

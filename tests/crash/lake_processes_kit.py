@@ -46,7 +46,7 @@ reconnect_initial_s = 0.05
 reconnect_max_s = 1.0
 [consumers.settings.alignment]
 # A process is killed more often here than a second doubt is probed.
-probe_min_s = 0
+probe_min_s = 0.001
 quiet_s = 0.5
 unreached_quiet_s = 10.0
 sweep_guard_share = 1.0

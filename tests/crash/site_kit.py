@@ -44,7 +44,7 @@ reconnect_initial_s = 0.05
 reconnect_max_s = 1.0
 [consumers.settings.alignment]
 # A process is killed more often here than a second doubt is probed.
-probe_min_s = 0
+probe_min_s = 0.001
 quiet_s = 0.5
 """
 _POSITIONS = "SELECT stream, position FROM instep_stream"
