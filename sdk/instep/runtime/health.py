@@ -121,6 +121,7 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
             heard_s=self.heard_s,
             stale_after_s=self.stale_after_s,
             unreadable=self.unreadable,
+            unproven=self.unproven,
         )
 
 
