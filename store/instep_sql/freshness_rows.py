@@ -12,7 +12,7 @@ from instep.model.freshness import StreamReport
 from instep.model.storable import without_nul
 from instep_sql.engine.dialect import Dialect
 
-__all__ = ["Follower"]
+__all__ = ["FreshnessReporter"]
 
 _LONGEST_TROUBLE_CHARS: Final = 500
 _HEARD: Final = """
@@ -39,20 +39,20 @@ _FORGET: Final = text("""
 """)
 
 
-class Follower:
+class FreshnessReporter:
     """This process, as one that follows streams. A quiet stream costs nothing: one row says that
     the process lives, and those of streams are written where something has changed.
     """
 
     def __init__(self) -> None:
         self._name = uuid4().hex
-        self._said: dict[str, StreamReport] = {}
+        self._written: dict[str, StreamReport] = {}
 
     def forget(self) -> None:
-        """What was said may not be durable: say all of it again."""
-        self._said.clear()
+        """What was written may not be durable: write all of it again."""
+        self._written.clear()
 
-    def say(
+    def write(
         self,
         connection: Connection,
         dialect: Dialect,
@@ -60,7 +60,7 @@ class Follower:
         reports: Sequence[StreamReport],
         stale_after_s: float,
     ) -> None:
-        """Keep the reports, in the caller's transaction; then call `said`."""
+        """Write the reports, in the caller's transaction; then call `note_written`."""
         no = connection.execute(
             text(_HEARD.format(now_us=dialect.now_us)),
             {"name": self._name, "consumer": consumer, "stale_after_s": stale_after_s},
@@ -79,13 +79,13 @@ class Follower:
                 "trouble": without_nul(one.trouble[:_LONGEST_TROUBLE_CHARS]),
             }
             for one in reports
-            if self._said.get(one.stream) != one
+            if self._written.get(one.stream) != one
         ]
         if rows:
             connection.execute(_SAY, rows)
-        if not self._said:
+        if not self._written:
             connection.execute(_FORGET, {"consumer": consumer, "no": no})
 
-    def said(self, reports: Sequence[StreamReport]) -> None:
+    def note_written(self, reports: Sequence[StreamReport]) -> None:
         """The reports are durable."""
-        self._said = {one.stream: one for one in reports}
+        self._written = {one.stream: one for one in reports}

@@ -27,7 +27,7 @@ from instep_sql.entities import commit, streams, sweep_approvals
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import estimate_sweep
 from instep_sql.fencing import SqlLease
-from instep_sql.freshness_rows import Follower
+from instep_sql.freshness_rows import FreshnessReporter
 from instep_sql.messages.message_store import SqlMessageStore
 from instep_sql.names import LONGEST_CONSUMER_BYTES, LONGEST_STREAM_BYTES, check_name
 from instep_sql.options import Journal, SqlOptions
@@ -78,7 +78,7 @@ class SqlStore(Sink):
         self._reader: SqlReader | None = None
         self._lease: SqlLease | None = None
         self._kept = keeper.EnabledDerivations()
-        self._follower = Follower()
+        self._freshness_reporter = FreshnessReporter()
         if self.options.lease_s is not None:
             self._lease = SqlLease(
                 self._database,
@@ -149,7 +149,7 @@ class SqlStore(Sink):
         check_name(consumer, "a consumer", self._dialect.where, "name", LONGEST_CONSUMER_BYTES)
         self._consumer = consumer
         self._streams.clear()
-        self._follower.forget()
+        self._freshness_reporter.forget()
 
         def work(connection: Connection) -> None:
             schema.migrate(connection, self._dialect)
@@ -235,17 +235,17 @@ class SqlStore(Sink):
 
     async def report(self, reports: Sequence[StreamReport], stale_after_s: float) -> None:
         """See `Sink`."""
-        follower, consumer = self._follower, self._name
+        reporter, consumer = self._freshness_reporter, self._name
 
         def work(connection: Connection) -> None:
-            follower.say(connection, self._dialect, consumer, reports, stale_after_s)
+            reporter.write(connection, self._dialect, consumer, reports, stale_after_s)
 
         try:
             await self._database.run(work)
         except BaseException:
-            follower.forget()
+            reporter.forget()
             raise
-        follower.said(reports)
+        reporter.note_written(reports)
 
     def _row(self, connection: Connection, stream: str) -> StreamRow:
         row = self._streams.get(stream)

@@ -19,8 +19,8 @@ from instep.runtime.child_process import (
     serve_as_child,
 )
 from instep_tapi.restconf.baseline_rows import (
+    BaselinePage,
     BaselineScope,
-    StatedPage,
     UnreadableAnswer,
     pages_of,
 )
@@ -43,12 +43,12 @@ class _Failure(msgspec.Struct, frozen=True, tag=True):
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _request: Final = msgspec.msgpack.Decoder(_Request)
-_answer: Final = msgspec.msgpack.Decoder(StatedPage | _Failure)
+_answer: Final = msgspec.msgpack.Decoder(BaselinePage | _Failure)
 
 
 async def stated_pages(
     body: bytes, wanted: BaselineScope, seen: set[tuple[str, str]]
-) -> AsyncGenerator[StatedPage, None]:
+) -> AsyncGenerator[BaselinePage, None]:
     """Pages of records of an answer; what they state is added to `seen`.
 
     Raises `UnreadableAnswer`.

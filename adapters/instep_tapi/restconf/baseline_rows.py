@@ -12,11 +12,11 @@ import msgspec
 from instep.model.records import Record, RecordType, Unreadable
 from instep_tapi.facts.containment import GLOBAL_CLASSES, LOCAL_CLASSES
 from instep_tapi.restconf.json_bounds import decode_bounded
-from instep_tapi.restconf.json_repair import Repaired, repaired
+from instep_tapi.restconf.json_repair import RepairedDocument, repair
 from instep_tapi.wire.context_tree import Entity, entities
 from instep_tapi.wire.framing import BYTE_ORDER_MARK
 
-__all__ = ["BaselineScope", "StatedPage", "UnreadableAnswer", "page_records", "pages_of"]
+__all__ = ["BaselinePage", "BaselineScope", "UnreadableAnswer", "page_records", "pages_of"]
 
 PAGE_RECORDS: Final = 1_000
 _SHOWN_BYTES: Final = 64
@@ -43,7 +43,7 @@ class UnreadableAnswer(Exception):
         self.retriable = retriable
 
 
-class StatedPage(msgspec.Struct, frozen=True, tag=True):
+class BaselinePage(msgspec.Struct, frozen=True, tag=True):
     """Some of what an answer states."""
 
     records: list[Record]
@@ -54,16 +54,16 @@ class StatedPage(msgspec.Struct, frozen=True, tag=True):
 
 def pages_of(
     body: bytes, wanted: BaselineScope, seen: set[tuple[str, str]]
-) -> Iterator[StatedPage]:
+) -> Iterator[BaselinePage]:
     """Pages of records of an answer; entities that are `seen`, by class and identity, are stated
     already. One element that cannot be read costs that element. Raises `UnreadableAnswer`.
     """
     deviations = {"byte-order-mark": 1} if body.startswith(BYTE_ORDER_MARK) else {}
-    bad: Repaired | None = None
+    bad: RepairedDocument | None = None
     try:
         document = decode_bounded(body)
     except ValueError as error:
-        bad = repaired(body)
+        bad = repair(body)
         if bad is None:
             text = f"the answer is cut short or no JSON: {error}"
             raise UnreadableAnswer(text, retriable=True) from None
@@ -76,11 +76,11 @@ def pages_of(
     if bad is not None:
         found, unreadable = _without_bad(found, bad, wanted)
     if deviations or unreadable:
-        yield StatedPage([], unreadable, deviations)
+        yield BaselinePage([], unreadable, deviations)
     stated = [entity for entity in found if _is_wanted(entity.entity_class, wanted)]
     records = page_records(stated, wanted.stream, wanted.opened_at_us, seen)
     while page := list(islice(records, PAGE_RECORDS)):
-        yield StatedPage(page)
+        yield BaselinePage(page)
 
 
 def _is_wanted(entity_class: str, wanted: BaselineScope) -> bool:
@@ -90,7 +90,7 @@ def _is_wanted(entity_class: str, wanted: BaselineScope) -> bool:
 
 
 def _without_bad(
-    found: list[Entity], bad: Repaired, wanted: BaselineScope
+    found: list[Entity], bad: RepairedDocument, wanted: BaselineScope
 ) -> tuple[list[Entity], list[Unreadable]]:
     """The entities without those of which a value cannot be read, and these."""
     good: list[Entity] = []

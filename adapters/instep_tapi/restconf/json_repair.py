@@ -12,7 +12,7 @@ import msgspec
 from instep_tapi.restconf.json_bounds import decode_bounded
 from instep_tapi.wire.framing import BYTE_ORDER_MARK
 
-__all__ = ["Repaired", "repaired"]
+__all__ = ["RepairedDocument", "repair"]
 
 _MOST_VALUES: Final = 1_000
 """With more bad values, the answer as a whole is no JSON."""
@@ -24,7 +24,7 @@ _FOUND: Final = re.compile('"\ue000instep:(\\d+)\ue000"'.encode())
 _text: Final = msgspec.json.Decoder(str).decode
 
 
-class Repaired(msgspec.Struct, frozen=True):
+class RepairedDocument(msgspec.Struct, frozen=True):
     """A document in which a mark stands for each bad value."""
 
     document: dict[str, Any]
@@ -40,7 +40,7 @@ class Repaired(msgspec.Struct, frozen=True):
         return _FOUND.sub(lambda mark: self.values[int(mark[1])], msgspec.json.encode(content))
 
 
-def repaired(body: bytes) -> Repaired | None:
+def repair(body: bytes) -> RepairedDocument | None:
     """The document of an answer that is no JSON; None where more than single values is wrong."""
     values: list[bytes] = []
 
@@ -58,7 +58,7 @@ def repaired(body: bytes) -> Repaired | None:
         document = decode_bounded(mended)
     except ValueError:
         return None
-    return Repaired(document, values) if isinstance(document, dict) else None
+    return RepairedDocument(document, values) if isinstance(document, dict) else None
 
 
 def _is_value(token: bytes) -> bool:

@@ -44,7 +44,7 @@ from instep.model.records import RecordHeader, RecordType
 __all__ = [
     "Continuity",
     "ContinuityCheck",
-    "Finding",
+    "ContinuityFinding",
     "classify",
     "is_gap",
     "is_new_log",
@@ -65,7 +65,7 @@ class Continuity(StrEnum):
     GAP = "records are missing"
 
 
-class Finding(NamedTuple):
+class ContinuityFinding(NamedTuple):
     """What was found at a record."""
 
     continuity: Continuity
@@ -274,7 +274,7 @@ class ContinuityCheck:
 
     def sift(
         self, records: Sequence[RecordHeader], position: Position, *, young_us: int | None
-    ) -> tuple[list[RecordHeader], Finding | None]:
+    ) -> tuple[list[RecordHeader], ContinuityFinding | None]:
         """Split off what was committed before. `young_us`: a position of before it shows no gap
         behind it; None: every position does.
 
@@ -282,17 +282,17 @@ class ContinuityCheck:
         it is anything but `CONTINUED`. Only with `REDELIVERED` are there records to be used.
         """
         kept: list[RecordHeader] = []
-        found: Finding | None = None
+        found: ContinuityFinding | None = None
         for record in records:
             partition = partition_of(record)
             if partition in self._unseen:
                 continuity = self._first(record, position, young_us)
                 if continuity not in (Continuity.CONTINUED, Continuity.REDELIVERED):
-                    return [], Finding(continuity, record)
+                    return [], ContinuityFinding(continuity, record)
                 self._unseen.discard(partition)
                 if continuity is Continuity.REDELIVERED:
                     self._redelivering.add(partition)
-                    found = Finding(continuity, record)
+                    found = ContinuityFinding(continuity, record)
             if partition in self._redelivering:
                 if _committed(record, position):
                     continue

@@ -11,7 +11,6 @@ so, and they are read past.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Final
 
 from instep.model.records import Unreadable
@@ -26,7 +25,6 @@ _SHARE_OF: Final = 100
 """… where at least so many of them could not be read."""
 _REMEMBERED: Final = 10_000
 """Unreadable texts of an attempt that are known again, and counted once."""
-_DIGEST_BYTES: Final = 8
 
 
 class Readability:
@@ -46,7 +44,7 @@ class Readability:
         """0: nothing is wrong; 1: opened again from the last good position; 2: from the oldest;
         then what cannot be read is read past.
         """
-        self._known: set[bytes] = set()
+        self._known: set[str] = set()
 
     @property
     def nothing_readable(self) -> bool:
@@ -81,11 +79,10 @@ class Readability:
         self.reason = unreadable[-1].reason
         new = 0
         for one in unreadable:
-            digest = blake2b(one.raw, digest_size=_DIGEST_BYTES).digest()
-            if digest not in self._known:
+            if one.digest not in self._known:
                 new += 1
                 if len(self._known) < _REMEMBERED:
-                    self._known.add(digest)
+                    self._known.add(one.digest)
         return new
 
     def broken(self) -> tuple[str, bool] | None:

@@ -18,8 +18,6 @@ from instep.model.position import Phase
 
 __all__ = ["Freshness", "FreshnessState", "StreamReport", "stale_streams"]
 
-_US: Final = 1_000_000
-
 
 class FreshnessState(StrEnum):
     """What may be said of a stream, from best to worst."""

@@ -20,8 +20,8 @@ from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.assigned_streams import AssignedStreams
 from instep.runtime.streams.audit import audit_stream
 from instep.runtime.streams.discovery import StreamDiscovery
+from instep.runtime.streams.last_statements import LastStatements
 from instep.runtime.streams.start_order import holds_others_up, streams_before
-from instep.runtime.streams.statements import Statements
 from instep.runtime.streams.worker import StreamWorker
 
 __all__ = ["REPORTS_WITHIN", "Consumer"]
@@ -86,7 +86,7 @@ class Consumer(SinkService):
         self._source = source
         self._steady = self._environment.steady()
         self._workers: dict[str, StreamWorker] = {}
-        self._statements = Statements()
+        self._statements = LastStatements()
         report = partial(self._emit, "")
         self._discovery = StreamDiscovery(
             source, sink, self._settings, self._environment, report=report, assigned=assigned

@@ -28,8 +28,8 @@ from instep.ports.source import Feed, Source
 from instep.runtime.health import StreamHealth
 from instep.runtime.retry import Environment, ReconnectPacing, is_retried_late
 from instep.runtime.settings import ConsumerSettings
+from instep.runtime.streams.last_statements import LastStatements
 from instep.runtime.streams.read_ahead import ReadAhead
-from instep.runtime.streams.statements import Statements
 
 __all__ = ["StreamWorker"]
 
@@ -68,7 +68,7 @@ class StreamWorker:
         *,
         report: Report,
         rediscover: Callable[[StreamInfo], Awaitable[StreamInfo]],
-        statements: Statements | None = None,
+        statements: LastStatements | None = None,
     ) -> None:
         """`statements`: what the other streams of the consumer have stated."""
         self.stream = stream
@@ -85,7 +85,7 @@ class StreamWorker:
         """Whether an error since the last commit suggests that the provider was restarted."""
         self._probed_s: float | None = None
         """When a second connection was opened beside the present one."""
-        self._statements = statements or Statements()
+        self._statements = statements or LastStatements()
         self._core: Alignment | None = None
         self._feed: Feed | None = None
         self._read_ahead: ReadAhead | None = None

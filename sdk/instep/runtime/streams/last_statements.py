@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from instep.model.streams import StreamInfo
 
-__all__ = ["Statements"]
+__all__ = ["LastStatements"]
 
 
-class Statements:
+class LastStatements:
     """What the workers of one consumer have committed last. Times are the provider's, in
     microseconds.
     """
