@@ -87,9 +87,9 @@ class GapDetector:
                 self._seen[last.partition] = self._offsetless, self._unreadable - unreadable
             return ""
         offsets = position.offsets
-        if len(offsets) == 1 and last.offset >= 0:
+        if len(offsets) <= 1 and last.offset >= 0:
             # The usual case, without a loop. Of one partition only, every offset is here once.
-            known = offsets.get(last.partition)
+            known = offsets.get(last.partition) if offsets else records[0].offset - 1
             whole = known is not None and last.offset - known == len(records)
             if whole and (isinstance(records, Columns) or _follow_each_other(records)):
                 self._seen[last.partition] = self._offsetless, self._unreadable - unreadable

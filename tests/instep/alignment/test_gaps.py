@@ -41,6 +41,12 @@ def test_a18_a_gap_counts_at_any_record() -> None:
     assert missing(record(5), record(7), record(8), record(9))
 
 
+def test_a18_the_first_record_of_a_new_store_is_behind_nothing() -> None:
+    assert not missing(record(5), record(6), position=Position())
+    assert missing(record(5), record(7), position=Position())
+    assert missing(record(5), of("1", 3), record(7), position=Position())
+
+
 def test_a18_equal_offsets_are_no_gap_and_hide_none() -> None:
     assert not missing(record(5), record(5), record(6))
     assert missing(record(5), record(5), record(7))
