@@ -20,8 +20,8 @@ from instep.model.entities import (
     StreamStatus,
 )
 from instep.model.records import RecordChunk, RecordType
-from instep.model.streams import SweepEstimate
-from instep.ports.reader import LeaseReader, StoreReader, SweepReader
+from instep.model.streams import Retirement, SweepEstimate
+from instep.ports.reader import LeaseReader, RetirementReader, StoreReader, SweepReader
 from instep_sql import fencing
 from instep_sql.alarms.reading import AlarmReading
 from instep_sql.engine import schema
@@ -54,7 +54,7 @@ _COUNTS: Final = text("""
 """)
 _NEWEST: Final = text("SELECT coalesce(max(cursor), 0) FROM instep_change")
 _PAGE: Final = """
-    SELECT t.*, {owner.consumer} AS consumer, {owner.stream} AS stream
+    SELECT t.*, {owner.consumer} AS consumer, {owner.stream} AS stream, s.phase AS phase
     FROM {table} AS t {owner.join}
     WHERE t.{id} > :after {conditions} ORDER BY t.{id} LIMIT :size
 """
@@ -118,6 +118,7 @@ class SqlReader(
     AlarmReading,
     MeasurementReading,
     SweepReader,
+    RetirementReader,
     LeaseReader,
     StoreReader,
 ):
@@ -340,6 +341,17 @@ class SqlReader(
             return 0
 
         await self._write(work)
+
+    async def retire(self, consumer: str, stream: str) -> Retirement:
+        """See `RetirementReader`."""
+        from instep_sql.entities.retirement import retire  # noqa: PLC0415 — as for a replay
+
+        def work(connection: Connection) -> Retirement:
+            schema.migrate(connection, self._dialect)
+            now_us = self._clock_us()
+            return retire(connection, self._dialect, self._options, consumer, stream, None, now_us)
+
+        return await self._write(work)
 
     async def leases(self) -> dict[str, LeaseState]:
         """See `LeaseReader`."""

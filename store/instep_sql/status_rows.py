@@ -11,9 +11,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
+import msgspec
+
 from instep.coordination.lease import LeaseState
 from instep.model.entities import StreamStatus
-from instep.model.position import decode_position
+from instep.model.position import Phase, decode_position
 
 __all__ = [
     "HEAD",
@@ -83,16 +85,20 @@ def _with_attributes(cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> SimpleName
 
 def stream_status(row: Any) -> StreamStatus:
     """A row of `STREAMS`, whose columns are its attributes."""
+    position, info, unproven = decode_position(row.position), json.loads(row.info), row.unproven
+    if info.get("not_offered_since_us"):
+        position = msgspec.structs.replace(position, phase=Phase.NOT_OFFERED)
+        unproven = row.entities
     return StreamStatus(
         consumer=row.consumer,
         stream=row.stream,
-        position=decode_position(row.position),
-        info=json.loads(row.info),
+        position=position,
+        info=info,
         entities=row.entities,
         quarantined=row.quarantined,
         deviations=json.loads(row.deviations),
         updated_at_us=row.updated_at_us,
-        unproven=row.unproven,
+        unproven=unproven,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
 
@@ -14,7 +14,7 @@ from instep.model.entities import Change, ChangeKind
 from instep.model.ordering import SQL_PLACE, Place, supersedes_sql
 from instep.model.position import Position
 from instep.model.records import RecordHeader
-from instep.model.streams import StreamInfo, SweepEstimate
+from instep.model.streams import Retirement, StreamInfo, SweepEstimate
 from instep.ports.sink import Sink
 from instep_sql import fencing
 from instep_sql.alarms import maintenance as alarms
@@ -25,7 +25,7 @@ from instep_sql.engine.definitions import ALARMS, MEASUREMENTS, is_kept
 from instep_sql.engine.dialect import UnstorableError
 from instep_sql.engine.registry import dialect_of
 from instep_sql.engine.value_check import split_storable
-from instep_sql.entities import commit, streams, sweep_approvals
+from instep_sql.entities import commit, lookup, retirement, streams, sweep_approvals
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import estimate_sweep
 from instep_sql.fencing import SqlLease
@@ -213,6 +213,45 @@ class SqlStore(Sink):
         self._check_stream(stream.id)
         return await self._database.run(lambda connection: self._enter(connection, stream))
 
+    async def identities(self, stream: str) -> frozenset[int]:
+        """See `Sink`."""
+
+        def read(connection: Connection) -> frozenset[int]:
+            row = streams.find(connection, self._name, stream)
+            return frozenset() if row is None else lookup.identities(connection, row.no)
+
+        return await self.reader.database.run(read)
+
+    async def mark_offered(self, stream: str, *, offered: bool) -> None:
+        """See `Sink`."""
+
+        def mark(connection: Connection) -> None:
+            fencing.lock_stream(connection, self._name, stream)
+            row = streams.find(connection, self._name, stream)
+            if row is not None and bool(row.not_offered_since_us) is offered:
+                streams.mark_offered(connection, row.no, 0 if offered else self._clock_us())
+
+        await self._database.run(mark)
+
+    async def retire(self, stream: str, *, proven_by: Collection[str] | None = None) -> Retirement:
+        """See `Sink`."""
+
+        def work(connection: Connection) -> Retirement:
+            return retirement.retire(
+                connection,
+                self._dialect,
+                self.options,
+                self._name,
+                stream,
+                proven_by,
+                self._clock_us(),
+                self._projections,
+            )
+
+        done = await self._database.run(work)
+        self._streams.pop(stream, None)
+        return done
+
     def _enter(self, connection: Connection, stream: StreamInfo) -> Position:
         info, journal = streams.dump_info(stream), self.options.journal
         now = self._clock_us()
@@ -221,7 +260,7 @@ class SqlStore(Sink):
         if row is None:
             row = streams.insert(connection, self._name, stream.id, info, journal, now)
         elif row.info != info or row.journal != journal:
-            streams.save_info(connection, row.no, info, journal, now)
+            streams.save_info(connection, row, info, journal, now)
             row = streams.find(connection, self._name, stream.id)
             assert row is not None
         self._streams[stream.id] = row

@@ -8,6 +8,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, text
 
 from instep.model.entities import StoredEntity
+from instep.model.position import Phase
 from instep.model.records import Record, RecordType
 
 __all__ = ["rows_of_classes", "stored_entity", "stored_record"]
@@ -44,7 +45,7 @@ def stored_entity(row: Row[Any]) -> StoredEntity:
         body=row.body,
         envelope=row.envelope,
         uuid=row.uuid,
-        proven=bool(row.proven),
+        proven=bool(row.proven) and getattr(row, "phase", "") != Phase.NOT_OFFERED,
         consumer=row.consumer,
     )
 

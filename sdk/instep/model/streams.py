@@ -10,7 +10,14 @@ import msgspec
 
 from instep.model.conversion import converter
 
-__all__ = ["Mode", "Start", "StreamInfo", "StreamState", "SweepEstimate"]
+__all__ = [
+    "Mode",
+    "Retirement",
+    "Start",
+    "StreamInfo",
+    "StreamState",
+    "SweepEstimate",
+]
 
 
 class Mode(StrEnum):
@@ -100,6 +107,10 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Classes of which each statement with another envelope (its event time, for example) is a
     change, also with an equal body: an alarm that is raised again.
     """
+    not_offered_since_us: int = 0
+    """Since when the provider does not offer the stream any more, in microseconds since 1970; 0
+    where it does. Only a store says so, of what it keeps (A20).
+    """
     clock_offset_us: int = 0
     """The provider's clock minus ours, as seen at discovery; 0 where unknown."""
     details: dict[str, Any] = {}
@@ -122,6 +133,14 @@ class SweepEstimate(msgspec.Struct, frozen=True):
     total: int
     unmarked: int
     """Not marked by the attempt: what the sweep would remove."""
+
+
+class Retirement(msgspec.Struct, frozen=True):
+    """What was removed of a stream, as counts of entities."""
+
+    removed: int
+    left: int = 0
+    """Entities without a proof. The stream is retired where there are none."""
 
 
 class StreamState(StrEnum):

@@ -9,6 +9,7 @@ import msgspec
 from instep.alignment.lag import Fidelity
 from instep.coordination.lease import Role
 from instep.model.position import Phase
+from instep.model.streams import StreamInfo
 
 __all__ = [
     "ConsumerEvent",
@@ -17,6 +18,8 @@ __all__ = [
     "IntakeHealth",
     "PairHealth",
     "StreamHealth",
+    "unread_stream",
+    "withdrawn_stream",
 ]
 
 
@@ -74,6 +77,31 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
+def withdrawn_stream(stream: StreamInfo) -> StreamHealth:
+    """The health of a stream that is not offered any more (A20)."""
+    return msgspec.structs.replace(unread_stream(stream), phase=Phase.NOT_OFFERED)
+
+
+def unread_stream(stream: StreamInfo) -> StreamHealth:
+    """The health of a stream of which nothing is known yet."""
+    return StreamHealth(
+        stream=stream.id,
+        phase=Phase.UNALIGNED,
+        attempt=0,
+        caught_up=False,
+        records=0,
+        read_delay_s=0.0,
+        fidelity=Fidelity.FULL,
+        connected=False,
+        last_error="",
+        deviations={},
+        quarantined=0,
+        compaction_delay_s=stream.compaction_delay_s,
+        tombstone_retention_s=stream.tombstone_retention_s,
+        endpoint=stream.endpoint,
+    )
+
+
 class IntakeHealth(msgspec.Struct, frozen=True, kw_only=True):
     """The receiving of numbered messages. Counts are since the start."""
 
@@ -127,11 +155,12 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def aligned(self) -> bool:
-        """Whether every stream is aligned, and read up to the end that its log had at
-        the opening.
+        """Whether every stream that is offered is aligned, and read up to the end that its log had
+        at the opening.
         """
-        return bool(self.streams) and all(
-            stream.phase is Phase.ALIGNED and stream.caught_up for stream in self.streams
+        offered = [stream for stream in self.streams if stream.phase is not Phase.NOT_OFFERED]
+        return bool(offered) and all(
+            stream.phase is Phase.ALIGNED and stream.caught_up for stream in offered
         )
 
 
@@ -144,6 +173,7 @@ class ConsumerEvent(msgspec.Struct, frozen=True):
     """Empty for an event of the consumer as a whole."""
     kind: str
     """connected, disconnected, waiting, stream-found, stream-failed, undiscovered, failed-over,
+    identifying, stream-identified, not-offered, offered-again, stream-retired,
     attempt, redelivered, caught-up, aligned, unproven, lost, sweep-held, no-progress, deviation,
     loop-lag, restarted, stopped, failed; of other processes: worker-started, worker-lost; of a
     pair: standby, active, superseded, gave-up; of sequences: ask-resend, realign, loss, fault,

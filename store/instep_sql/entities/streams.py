@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, text
 
-from instep.model.position import Position, decode_position
+from instep.model.position import Phase, Position, decode_position
 from instep.model.streams import Mode, StreamInfo
 from instep_sql.fencing import dump_position, with_baseline_pending
 from instep_sql.options import Journal
@@ -24,6 +24,9 @@ __all__ = [
     "find",
     "insert",
     "known",
+    "load_info",
+    "mark_offered",
+    "retire",
     "save_info",
     "set_baseline_pending",
 ]
@@ -36,7 +39,7 @@ _FIND: Final = text("""
            EXISTS (SELECT 1 FROM instep_projection WHERE name = 'measurements') AS measuring,
            (SELECT definition FROM instep_projection
             WHERE name = 'alarm-names:' || instep_stream.consumer) AS alarm_names
-    FROM instep_stream WHERE consumer = :consumer AND stream = :stream
+    FROM instep_stream WHERE consumer = :consumer AND stream = :stream AND kind <> 'retired'
 """)
 _KNOWN: Final = text("""
     SELECT info FROM instep_stream
@@ -47,12 +50,28 @@ _INSERT: Final = text("""
                                ordinal, records, info, deviations, journal, updated_at_us, kind)
     VALUES (:consumer, :stream, :position, NULL, 0, :phase, 0, 0, 0, :info, '{}', :journal, :now_us,
             :kind)
-    ON CONFLICT (consumer, stream) DO NOTHING
+    ON CONFLICT (consumer, stream) DO UPDATE
+    SET position = excluded.position, token = NULL, appended_at_us = 0, phase = excluded.phase,
+        attempt = 0, ordinal = 0, records = 0, info = excluded.info, deviations = '{}',
+        journal = excluded.journal, updated_at_us = excluded.updated_at_us, kind = excluded.kind
+    WHERE instep_stream.kind = 'retired'
 """)
 _SET_POSITION: Final = text("UPDATE instep_stream SET position = :position WHERE id = :no")
 _SAVE_INFO: Final = text("""
-    UPDATE instep_stream SET info = :info, journal = :journal, updated_at_us = :now_us
+    UPDATE instep_stream SET info = :info, journal = :journal, updated_at_us = :now_us,
+                             phase = :phase
     WHERE id = :no
+""")
+_OFFERED: Final = text("SELECT info, position FROM instep_stream WHERE id = :no")
+_MARK_OFFERED: Final = text("""
+    UPDATE instep_stream SET info = :info, phase = :phase WHERE id = :no
+""")
+_FORGET: Final = (
+    text("DELETE FROM instep_part WHERE stream_no = :no"),
+    text("DELETE FROM instep_tombstone WHERE stream_no = :no"),
+)
+_RETIRE: Final = text("""
+    UPDATE instep_stream SET kind = 'retired', updated_at_us = :now_us WHERE id = :no
 """)
 
 
@@ -63,6 +82,8 @@ class StreamKind(StrEnum):
     """A stream of a source, and the consumer's position in it."""
     AUDIT = "audit"
     """A running audit: the parts of the entities that it has read are kept under this row's id."""
+    RETIRED = "retired"
+    """A stream that was retired: the journal still names it."""
 
 
 class StreamRow(msgspec.Struct):
@@ -77,6 +98,8 @@ class StreamRow(msgspec.Struct):
     """Whether its entities are composed of parts (CHANGE_ONLY)."""
     baseline: bool
     """Whether it is aligned from a baseline; rows are then joined by uuid, too."""
+    not_offered_since_us: int = 0
+    """See `StreamInfo.not_offered_since_us`."""
     contained: frozenset[str] = frozenset()
     """See `StreamInfo.contained`."""
     unprovable: frozenset[str] = frozenset()
@@ -108,6 +131,7 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
         journal=Journal(row.journal),
         change_only=bool(row.parted) or info.get("partial_updates", False),
         baseline=info.get("mode") == Mode.BASELINE,
+        not_offered_since_us=info.get("not_offered_since_us", 0),
         contained=frozenset(info.get("contained", ())),
         unprovable=frozenset(info.get("unprovable", ())),
         keys_are_uuids=info.get("keys_are_uuids", False),
@@ -156,11 +180,40 @@ def insert(
     return row
 
 
-def save_info(connection: Connection, no: int, info: str, journal: Journal, now_us: int) -> None:
+def save_info(
+    connection: Connection, row: StreamRow, info: str, journal: Journal, now_us: int
+) -> None:
     """Store the description that discovery found last, for readers of the store."""
-    connection.execute(
-        _SAVE_INFO, {"no": no, "info": info, "journal": journal.value, "now_us": now_us}
-    )
+    values = {
+        "no": row.no,
+        "info": info,
+        "journal": journal.value,
+        "now_us": now_us,
+        "phase": row.position.phase.value,
+    }
+    connection.execute(_SAVE_INFO, values)
+
+
+def mark_offered(connection: Connection, no: int, not_offered_since_us: int) -> None:
+    """Note since when the stream is not offered any more; 0: it is."""
+    row = connection.execute(_OFFERED, {"no": no}).one()
+    info = load_info(row.info) | {"not_offered_since_us": not_offered_since_us}
+    phase = Phase.NOT_OFFERED if not_offered_since_us else decode_position(row.position).phase
+    values = {"no": no, "info": json.dumps(info, sort_keys=True), "phase": phase.value}
+    connection.execute(_MARK_OFFERED, values)
+
+
+def retire(connection: Connection, no: int, now_us: int) -> None:
+    """Retire a stream of which no entity is left. Its row stays: the journal names it."""
+    for statement in _FORGET:
+        connection.execute(statement, {"no": no})
+    connection.execute(_RETIRE, {"no": no, "now_us": now_us})
+
+
+def load_info(info: str) -> dict[str, Any]:
+    """A stored description as plain data."""
+    found: dict[str, Any] = json.loads(info)
+    return found
 
 
 def dump_info(info: StreamInfo) -> str:

@@ -9,12 +9,13 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
-    Iterable,
     Mapping,
     Sequence,
 )
 
-from instep.alignment.stream_identity import match_streams
+import msgspec
+
+from instep.alignment.stream_identity import match_streams, unused_id
 from instep.errors import AuthenticationError, DiscoveryError, InstepError, NoStreamError, SinkError
 from instep.model.streams import StreamInfo
 from instep.ports.sink import Sink
@@ -47,10 +48,22 @@ class StreamDiscovery:
         self._source, self._sink = source, sink
         self._settings, self._environment = settings, environment
         self._report = report
+        self._left_for = ("", "")
         self._assigned = assigned
         self._offered: dict[str, StreamInfo] = {}
         """The discovered streams, by their ids in the store."""
         self._discovering = asyncio.Lock()
+        self.doubtful: tuple[StreamInfo, ...] = ()
+        """New streams that may be known ones under other names (A20)."""
+        self.missing: tuple[StreamInfo, ...] = ()
+        """Known streams that are not offered, or under no known name."""
+        self.news = asyncio.Event()
+        """Set when a discovery has found either of them otherwise than the one before."""
+        self._missing_since_s: dict[str, float] = {}
+        self._known: dict[str, StreamInfo] = {}
+        self._proven: dict[str, str] = {}
+        """The uuids of streams that were recognised by what they carry → their ids in the store."""
+        self._now = environment.steady()
 
     async def first(self) -> list[StreamInfo]:
         """Discover, with retries until it succeeds. Raises the fatal error."""
@@ -58,7 +71,7 @@ class StreamDiscovery:
             with attempt:
                 try:
                     offered = await self._source.discover()
-                    known = await self._sink.known_streams()
+                    streams = await self._named(offered)
                     self._require_assigned(offered)
                 except InstepError as error:
                     if await self._has_succeeded():
@@ -67,7 +80,6 @@ class StreamDiscovery:
                     self._report("disconnected", self.last_error)
                     raise
                 self.last_error = ""
-                streams = self._named(known, offered)
                 self._offered = {stream.id: stream for stream in streams}
                 return streams
         raise AssertionError("retrying ends by returning or raising")
@@ -87,9 +99,15 @@ class StreamDiscovery:
         async with self._discovering:
             found = self._offered.get(gone.id)
             if found is None or found == gone:
-                found = await self._anew(gone, workers)
+                found = (await self._anew(workers)).get(gone.id)
         if found is None:
             raise NoStreamError("the stream is not offered any more", where=gone.id, retriable=True)
+        if found.endpoint != gone.endpoint and (gone.endpoint, found.endpoint) != self._left_for:
+            self._left_for = gone.endpoint, found.endpoint
+            self.left = (
+                f"{gone.endpoint} for {found.endpoint}: {workers[gone.id].health().last_error}"
+            )
+            self._report("failed-over", self.left)
         return found
 
     async def further(self, followed: Collection[StreamInfo]) -> list[StreamInfo]:
@@ -98,11 +116,32 @@ class StreamDiscovery:
         if self._assigned is not None and self._assigned.ids <= ids:
             return []
         async with self._discovering:
-            offered = await self._source.discover()
-            if all(stream.id in ids for stream in self._named(followed, offered)):
-                return []
-            known = [*await self._sink.known_streams(), *followed]
-            return [stream for stream in self._named(known, offered) if stream.id not in ids]
+            named = await self._named(await self._source.discover(), followed)
+            return [stream for stream in named if stream.id not in ids]
+
+    def not_offered(self) -> list[StreamInfo]:
+        """The known streams that have been missing for `discover_confirm_s`."""
+        now_s, confirm_s = self._now(), self._settings.discover_confirm_s
+        return [
+            one
+            for one in self.missing
+            if one.not_offered_since_us or now_s - self._missing_since_s[one.id] >= confirm_s
+        ]
+
+    def decided(self, stream: StreamInfo, place: str | None) -> StreamInfo:
+        """Take over which stream a doubtful one is; `place` is the id of a known one, or None.
+        Returns it under the id that it has in the store.
+        """
+        used = {*self._known, *(one.id for one in self.doubtful if one is not stream)}
+        id_ = place or (unused_id(stream, used) if stream.id in used else stream.id)
+        named = msgspec.structs.replace(stream, id=id_)
+        if stream.uuid:
+            self._proven[stream.uuid] = id_
+        self._known[id_] = self._offered[id_] = named
+        self.doubtful = tuple(one for one in self.doubtful if one.origin != stream.origin)
+        self.missing = tuple(one for one in self.missing if one.id != id_)
+        self._missing_since_s.pop(id_, None)
+        return named
 
     async def appearing(
         self,
@@ -110,7 +149,7 @@ class StreamDiscovery:
         wait: Callable[[], Awaitable[None]],
     ) -> AsyncGenerator[list[StreamInfo]]:
         """The streams that appear while the consumer runs (TR-548 3.6.7), looked for after each
-        `wait`. Ends where the login is refused.
+        `wait`; often none. Ends where the login is refused.
         """
         undiscovered = False
         while True:
@@ -127,35 +166,35 @@ class StreamDiscovery:
                     return
                 continue
             undiscovered = False
-            if found:
-                yield found
+            yield found
 
-    async def _anew(
-        self, gone: StreamInfo, workers: Mapping[str, StreamWorker]
-    ) -> StreamInfo | None:
+    async def _anew(self, workers: Mapping[str, StreamWorker]) -> dict[str, StreamInfo]:
         try:
             offered = await self._source.discover()
         except InstepError as error:
             _retry(error)
             raise
-        known = [worker.stream for worker in workers.values()]
-        self._offered = {stream.id: stream for stream in self._named(known, offered)}
-        found = self._offered.get(gone.id)
-        if found is not None and found.endpoint != gone.endpoint:
-            why = workers[gone.id].health().last_error
-            self.left = f"{gone.endpoint} for {found.endpoint}: {why}"
-            self._report("failed-over", self.left)
-        return found
+        followed = [worker.stream for worker in workers.values()]
+        self._offered = {stream.id: stream for stream in await self._named(offered, followed)}
+        return self._offered
 
-    def _named(
-        self, known: Iterable[StreamInfo], offered: Sequence[StreamInfo]
+    async def _named(
+        self, offered: Sequence[StreamInfo], followed: Collection[StreamInfo] = ()
     ) -> list[StreamInfo]:
         """The offered streams that are to be followed, by their ids in the store."""
-        return (
-            match_streams(known, offered)
-            if self._assigned is None
-            else self._assigned.among(offered)
-        )
+        if self._assigned is not None:
+            return self._assigned.among(offered)
+        known = [*await self._sink.known_streams(), *followed]
+        self._known = {stream.id: stream for stream in known}
+        matched = match_streams(self._known.values(), offered, self._proven)
+        if (matched.doubtful, matched.missing) != (self.doubtful, self.missing):
+            self.doubtful, self.missing = matched.doubtful, matched.missing
+            self.news.set()
+        now_s = self._now()
+        self._missing_since_s = {
+            one.id: self._missing_since_s.get(one.id, now_s) for one in matched.missing
+        }
+        return list(matched.named)
 
     def _require_assigned(self, offered: Sequence[StreamInfo]) -> None:
         if self._assigned is not None and not self._assigned.among(offered):

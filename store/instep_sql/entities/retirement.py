@@ -1,0 +1,130 @@
+"""Removes what is stored of a stream that is not offered any more, and the stream with it (A20)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, text
+
+from instep.errors import SinkError
+from instep.model.batches import Batch, SweepStep
+from instep.model.position import Phase, decode_position
+from instep.model.streams import Mode, Retirement, StreamInfo
+from instep_sql import fencing
+from instep_sql.engine.dialect import Dialect, json_array
+from instep_sql.entities import commit, streams
+from instep_sql.options import SqlOptions
+from instep_sql.projections.projection import Projection
+
+__all__ = ["retire"]
+
+_DOOMED: Final = -1
+"""The mark of an entity that is removed: below that of any attempt."""
+_STEP_RECORDS: Final = 10_000
+_OTHERS: Final = """
+    SELECT id, position, info FROM instep_stream
+    WHERE consumer = :consumer AND kind = 'stream' AND id <> :no AND phase = '{aligned}'
+      AND stream IN {members}
+"""
+_ELSEWHERE: Final = """
+    EXISTS (SELECT 1 FROM instep_entity AS t
+            WHERE t.stream_no = {no} AND t.proven <> 0 AND t.class = instep_entity.class
+              AND ((t.uuid <> '' AND t.uuid = instep_entity.uuid)
+                   OR (t.uuid = '' AND instep_entity.uuid = '' AND t.key = instep_entity.key)))
+"""
+_COUNT: Final = text("SELECT count(*) FROM instep_entity WHERE stream_no = :no")
+
+
+def retire(
+    connection: Connection,
+    dialect: Dialect,
+    options: SqlOptions,
+    consumer: str,
+    stream: str,
+    proven_by: Collection[str] | None,
+    now_us: int,
+    projections: Sequence[Projection] = (),
+) -> Retirement:
+    """Remove all entities of the stream, or those that the streams `proven_by` prove to be theirs,
+    or absent; and the stream if none is left. As by a sweep: the journal tells each, and what is
+    derived follows. Raises `SinkError` where the stream is offered, or unknown.
+    """
+    fencing.lock_stream(connection, consumer, stream)
+    row = streams.find(connection, consumer, stream)
+    if row is None:
+        raise SinkError("there is no such stream", where=stream)
+    if not row.not_offered_since_us:
+        raise SinkError(
+            "the provider offers the stream, as far as is known",
+            where=stream,
+            hint="only one that is not offered any more is retired (`instep streams list`)",
+        )
+    condition, values = _condition(connection, dialect, consumer, row, proven_by)
+    values["no"] = row.no
+    removed = 0
+    if condition:
+        marking = text(
+            f"UPDATE instep_entity SET attempt = {_DOOMED} WHERE stream_no = :no AND ({condition})"
+        )
+        removed = connection.execute(marking, values).rowcount
+    if removed:
+        _sweep(connection, dialect, options, stream, row, now_us, projections)
+    left = int(connection.execute(_COUNT, {"no": row.no}).scalar_one())
+    if not left:
+        streams.retire(connection, row.no, now_us)
+    return Retirement(removed, left)
+
+
+def _condition(
+    connection: Connection,
+    dialect: Dialect,
+    consumer: str,
+    row: streams.StreamRow,
+    proven_by: Collection[str] | None,
+) -> tuple[str, dict[str, Any]]:
+    """Which entities are removed; none where it is empty."""
+    if proven_by is None:
+        return "1 = 1", {}
+    query = _OTHERS.format(aligned=Phase.ALIGNED.value, members=dialect.members("streams"))
+    values = {"consumer": consumer, "no": row.no, "streams": json_array(proven_by)}
+    others = connection.execute(text(query), values).all()
+    conditions = [_ELSEWHERE.format(no=int(one.id)) for one in others]
+    readable: set[str] = set()
+    for one in others:
+        readable |= _read_since(one, row.not_offered_since_us)
+    if not readable:
+        return " OR ".join(conditions), {}
+    conditions.append(f"class IN {dialect.members('readable')}")
+    return " OR ".join(conditions), {"readable": json_array(readable)}
+
+
+def _read_since(row: Any, since_us: int) -> frozenset[str]:
+    """The classes of which this stream's baseline has read every entity after `since_us`."""
+    info = StreamInfo.from_stored(streams.load_info(row.info))
+    began_us = decode_position(row.position).attempt_started_at_us - info.clock_offset_us
+    if info.mode is not Mode.BASELINE or began_us <= since_us:
+        return frozenset()
+    return info.readable & frozenset(info.classes)
+
+
+def _sweep(
+    connection: Connection,
+    dialect: Dialect,
+    options: SqlOptions,
+    stream: str,
+    row: streams.StreamRow,
+    now_us: int,
+    projections: Sequence[Projection],
+) -> None:
+    position, cursor, done = row.position, 0, False
+    options = msgspec.structs.replace(options, journal=row.journal)
+    while not done:
+        before = position.ordinal
+        position = msgspec.structs.replace(position, ordinal=before + 1)
+        step = SweepStep(attempt=_DOOMED + 1, cursor=cursor, limit_records=_STEP_RECORDS)
+        batch = Batch(stream, position, before, sweep=step)
+        result = commit.commit(connection, dialect, options, row, batch, now_us, projections)
+        cursor, done = result.sweep_cursor, result.sweep_done
+    streams.mark_offered(connection, row.no, row.not_offered_since_us)
