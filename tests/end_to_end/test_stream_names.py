@@ -108,7 +108,7 @@ async def test_3_7_2_a_stream_under_another_name_keeps_its_rows(
         assert await stored(tmp_path) == {"first": truth(served, "second")}
         assert await phases(tmp_path) == {"first": "aligned"}
         # n3 and its four ports: nothing else was removed, or made twice.
-        assert await changes(tmp_path, "created") == 21
+        assert await changes(tmp_path, "created") == 22
         assert await changes(tmp_path, "swept") == 5
 
 
@@ -266,4 +266,4 @@ async def test_st_4_2_another_instance_with_other_names_takes_the_place(
             assert [s.stream for s in consumer.health().streams] == ["first"]
             down.cancel()
         assert await stored(tmp_path) == {"first": truth(b, "second")}
-        assert await changes(tmp_path, "created") == 21
+        assert await changes(tmp_path, "created") == 22

@@ -18,6 +18,8 @@ __all__ = ["closed_error", "frame_too_big", "handshake_error"]
 
 _ABNORMAL = 1006
 _START_REFUSED = {400, 410, 416, 422}
+_NOT_NOW = {401, 408, 409, 425, 429, 502, 503, 504}
+"""They say nothing about where a stream was to be opened."""
 _FORBIDDEN = 403
 _GONE = 404
 # Close codes 4000 to 4999 are the application's; many put an HTTP status there.
@@ -31,7 +33,7 @@ def handshake_error(status: int, where: str, start: str | Start) -> SourceError:
     """The error for an answer other than 101 to an opening at `start`. The login handles 401
     itself.
     """
-    if status in _START_REFUSED and start is not Start.OLDEST:
+    if _refuses_start(status, start):
         return TokenRefusedError(f"{_refusal(start)}: {status}", where=where, status=status)
     if status == _GONE:
         return StreamGoneError("there is no such stream any more: 404", where=where, status=status)
@@ -69,13 +71,23 @@ def closed_error(code: int | None, reason: str, where: str, start: str | Start) 
     close_text = f"{code} ({reason})" if reason else f"{code}"
     status = (code or 0) - _APPLICATION_CODES
     about_start = _START.search(reason) and not _LOGIN.search(reason)
-    if start is not Start.OLDEST and (status in _START_REFUSED or about_start):
+    if _refuses_start(status, start) or (about_start and start is not Start.OLDEST):
         return TokenRefusedError(f"{_refusal(start)}: {close_text}", where=where, code=code)
     if status == _GONE:
         return StreamGoneError(f"the stream is gone: {close_text}", where=where)
     if code in {None, _ABNORMAL}:
         return UnreachableError("the connection is lost", where=where)
     return UnreachableError(f"the provider closes the connection: {close_text}", where=where)
+
+
+def _refuses_start(status: int, start: str | Start) -> bool:
+    """Whether a status means that the stream cannot be opened there. A provider that does not know
+    `latest` (TR-548 5.10.1) may say so by any: then the oldest record is tried, and what is wrong
+    with the stream itself is answered again.
+    """
+    if start is Start.LATEST:
+        return status >= 400 and status not in _NOT_NOW  # noqa: PLR2004
+    return start is not Start.OLDEST and status in _START_REFUSED
 
 
 def _refusal(start: str | Start) -> str:

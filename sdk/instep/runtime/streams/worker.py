@@ -21,7 +21,7 @@ from instep.errors import InstepError, SinkError, SourceError, StreamGoneError, 
 from instep.model.batches import Batch
 from instep.model.position import Phase, Position
 from instep.model.records import RecordChunk
-from instep.model.streams import StreamInfo
+from instep.model.streams import Start, StreamInfo
 from instep.ports.sink import Sink
 from instep.ports.source import Feed, Source
 from instep.runtime.health import StreamHealth
@@ -72,6 +72,7 @@ class StreamWorker:
         self._rediscover = rediscover
         self._core: Alignment | None = None
         self._feed: Feed | None = None
+        self._opens_at: str | Start = Start.OLDEST
         self._read_ahead: ReadAhead | None = None
         self.failure: Exception | None = None
         """The error that has ended it, while other streams of the consumer go on."""
@@ -163,7 +164,8 @@ class StreamWorker:
         failure: Exception | None = None
         try:
             core = await self._prepared()
-            async with self._source.feed(self.stream, core.start(self._provider_us())) as feed:
+            self._opens_at = core.start(self._provider_us())
+            async with self._source.feed(self.stream, self._opens_at) as feed:
                 opened_s = self._now()
                 await self._follow(core, feed)
         except _ReopenStream:
@@ -273,7 +275,7 @@ class StreamWorker:
         self._feed_realign = ""
         core.opened(self._provider_us(), feed.clock_error_us)
         self._last_error = ""
-        self._report(self.stream.id, "connected", f"from {core.position.token or 'the start'}")
+        self._report(self.stream.id, "connected", f"from {_shown_start(self._opens_at)}")
         read_ahead = self._read_ahead = ReadAhead(
             feed,
             self._source,
@@ -414,6 +416,10 @@ class StreamWorker:
         """
         at_s = self._now() if at_s is None else at_s
         return int(at_s * 1_000_000) + self._clock_offset_us
+
+
+def _shown_start(start: str | Start) -> str:
+    return {Start.OLDEST: "the start", Start.LATEST: "the latest record"}.get(start, start)
 
 
 def _log_of(stream: StreamInfo) -> StreamInfo:
