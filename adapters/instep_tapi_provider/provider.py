@@ -231,12 +231,12 @@ class Provider:
             s.wake()
 
     def rename_streams(self, names: Mapping[str, str]) -> None:
-        """Offer streams under other ids and uuids from now on: old id → new id. Their clients are
-        dropped, and find nothing under the old address (3.7.2).
+        """Offer streams under other ids and other uuids from now on: old id → new id. Their clients
+        are dropped, and find nothing under the old address (3.7.2).
         """
         renamed = [(self.stream(old), new) for old, new in names.items()]
         for stream, new in renamed:
-            stream.name(new)
+            stream.name(new, f"{stream.uuid} ")
         for _, new in renamed:
             self.drop_clients(new)
 

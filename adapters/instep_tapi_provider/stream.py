@@ -69,10 +69,10 @@ class Stream:
         self._state = StreamState.ALIGNING
         self.log = Log(log_settings, now)
 
-    def name(self, stream_id: str) -> None:
-        """Give the stream this id, and uuids that go with it."""
+    def name(self, stream_id: str, again: str = "") -> None:
+        """Give the stream this id, and uuids that go with it; others where it is named `again`."""
         self.stream_id = stream_id
-        self.uuid = str(uuid.uuid5(_NAMESPACE, f"stream {stream_id}"))
+        self.uuid = str(uuid.uuid5(_NAMESPACE, f"{again}stream {stream_id}"))
         self.type_uuid = str(uuid.uuid5(_NAMESPACE, f"type {stream_id}"))
 
     @property

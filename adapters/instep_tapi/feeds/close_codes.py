@@ -86,7 +86,7 @@ def _refuses_start(status: int, start: str | Start) -> bool:
     with the stream itself is answered again.
     """
     if start is Start.LATEST:
-        return status >= 400 and status not in _NOT_NOW  # noqa: PLR2004
+        return status >= 400 and status not in _NOT_NOW
     return start is not Start.OLDEST and status in _START_REFUSED
 
 

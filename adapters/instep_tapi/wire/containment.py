@@ -22,6 +22,7 @@ __all__ = [
     "carried_events",
     "contained_class",
     "contained_members",
+    "contains",
     "local_identity",
 ]
 
@@ -114,6 +115,11 @@ def contained_class(member: str, parent: str) -> str | None:
     if parent in _KNOWN:
         return _BELOW.get(parent, {}).get(plain)
     return _ANYWHERE.get(plain)
+
+
+def contains(above: str, below: str) -> bool:
+    """Whether entities of the class `below` stand right below those of the class `above`."""
+    return below in _BELOW.get(above, {}).values()
 
 
 def carried_classes(classes: Iterable[str]) -> frozenset[str]:

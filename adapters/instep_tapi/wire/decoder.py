@@ -264,7 +264,7 @@ class FrameDecoder:
             raw = bytes(item)
             record_deviations: list[str] = []
             try:
-                records.append(self._decode_one(raw, record_deviations))
+                records.append(self._decode_one(raw, record_deviations, top=raw is frame))
             except NotAuthentic as bad:
                 deviations.append(bad.deviation)
                 reason = str(bad)
@@ -286,11 +286,12 @@ class FrameDecoder:
             bad_records = [Unreadable(self._stream, frame, reason)]
         unreadable += bad_records
 
-    def _decode_one(self, raw: bytes, deviations: list[str]) -> Record:
+    def _decode_one(self, raw: bytes, deviations: list[str], *, top: bool) -> Record:
+        """`top`: whether the record is the whole text, and not in a list."""
         raw.decode()
         if self._verifier is not None:
             check_authenticity(raw, self._verifier)
-        members = plain_members(raw, deviations)
+        members = plain_members(raw, deviations, top=top)
         if "log-record-header" not in members:
             raise BadRecord("no log-record-header: not a log-record (TR-548 3.10)")
         header, appended_at_us, rest = read_header(members["log-record-header"], deviations)

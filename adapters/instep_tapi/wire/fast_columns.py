@@ -13,10 +13,12 @@ bodies are decoded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from operator import attrgetter, itemgetter, methodcaller
 from typing import Final, TypeAlias, cast
+
+import msgspec
 
 from instep.model.columns import HeaderArrays, HeaderColumns, RecordColumns, in_order
 from instep.model.records import Record, RecordHeader, RecordType
@@ -27,6 +29,7 @@ from instep_tapi.wire.framing import NO_BODY, BadRecord
 from instep_tapi.wire.names import (
     CONDITION_DETECTOR,
 )
+from instep_tapi.wire.parent_address import canonical_address
 from instep_tapi.wire.record_body import (
     BACKSLASH,
     CLEAR,
@@ -123,13 +126,15 @@ def _entities_at_once(
     contents = list(map(bytearray, map(_entity, stated)))
     if not (all(contents) and set(map(_first_byte, contents)) == {_BRACE}):
         return None
+    classes = [body.entity_class for body in stated]
+    if any(canonical_address(bytes(one))[1] for one in _some_addresses(stated)):
+        return None
     envelopes = list(map(_envelope, stated))
     text = b"".join(contents)
     if not (text.isascii() and all(map(bytearray.isascii, envelopes))):
         for part in chain(contents, envelopes):
             part.decode()
     nested = list(map(_find_nested, envelopes))
-    classes = [body.entity_class for body in stated]
     ends = [False] * len(contents)
     # From the end, which takes half as long.
     if CONDITION_DETECTOR in classes and (text.rfind(CLEAR) >= 0 or BACKSLASH in text):
@@ -141,6 +146,15 @@ def _entities_at_once(
     bare = [body.entity_class for body in stated if body.parent_address is NO_BODY]
     deviations += [PARENT_MISSING] * sum(map(CONTAINED_CLASSES.__contains__, bare))
     return classes, contents, envelopes, ends
+
+
+def _some_addresses(bodies: Sequence[ExactBody]) -> Iterable[msgspec.Raw]:
+    """The parent-addresses that are looked at: all of few, else some and one of each class. A
+    provider spells those of a class alike, and to look at all costs 0.2 µs for each record.
+    """
+    of_classes = {body.entity_class: body.parent_address for body in bodies}
+    step = -(-len(bodies) // _LOOKED_AT)
+    return chain(map(_parent_address, bodies[::step]), of_classes.values())
 
 
 def lazy_columns(
@@ -220,6 +234,9 @@ def exact_entity(
     return entity_class, content, envelope, ends
 
 
+_LOOKED_AT: Final = 500
+
+
 _TIME = b'{"event-time-stamp":'
 
 
@@ -236,6 +253,9 @@ _BRACE = ord("{")
 _entity: Final = attrgetter("entity")
 
 
+_parent_address: Final = attrgetter("parent_address")
+
+
 _first_byte: Final = itemgetter(0)
 
 
@@ -243,7 +263,11 @@ _find_nested: Final = methodcaller("find", NESTED_TIME, 0, NESTED_TIME_WITHIN_BY
 
 
 def _envelope(body: ExactBody) -> bytearray:
-    time, parent = body.event_time_stamp, body.parent_address
+    return _envelope_of(body, body.parent_address)
+
+
+def _envelope_of(body: ExactBody, parent: bytes | msgspec.Raw) -> bytearray:
+    time = body.event_time_stamp
     if parent is NO_BODY:
         return _joined((_TIME, time, body.content_member, b"}"))
     return _joined((_TIME, time, body.content_member, _PARENT, parent, b"}"))
@@ -251,7 +275,11 @@ def _envelope(body: ExactBody) -> bytearray:
 
 def open_exact_body(body: ExactBody, deviations: list[str]) -> tuple[str, Buffer, Buffer]:
     """The same of a body spelled to the letter."""
-    envelope = _envelope(body)
+    parent: bytes | msgspec.Raw = body.parent_address
+    if parent is not NO_BODY:
+        parent, found = canonical_address(bytes(parent))
+        deviations += found
+    envelope = _envelope_of(body, parent)
     if envelope.find(NESTED_TIME, 0, NESTED_TIME_WITHIN_BYTES) >= 0:
         deviations.append("event-time-nested")
     content = b"" if body.entity is NO_BODY else bytearray(body.entity)

@@ -25,6 +25,7 @@ from instep_tapi.wire.names import (
     strip_module,
 )
 from instep_tapi.wire.names import strip_module as plain
+from instep_tapi.wire.parent_address import canonical_address
 from instep_tapi.wire.record_header import check_text
 
 __all__ = [
@@ -108,6 +109,11 @@ def open_body(body: Fields, deviations: list[str]) -> tuple[str, bytes, bytes]:
         content = _object(bytes(body.pop(container)), container)
     else:
         entity_class, content = _other_container(body, entity_class, container, deviations)
+    if "parent-address" in body:
+        address, found = canonical_address(bytes(body["parent-address"]))
+        if found:
+            deviations += found
+            body["parent-address"] = msgspec.Raw(address)
     # In one order, whatever the provider's order: a repeated statement is no change.
     envelope = _encode({name: body[name] for name in _ENVELOPE if name in body} | body)
     if "event-time-stamp" not in body:

@@ -41,24 +41,23 @@ class WithdrawnStreams:
         missing = {one.id: one for one in self._discovery.not_offered()}
         try:
             gone = await self._gone(missing)
-            for id_ in self.streams.keys() - missing.keys():
+            for id_ in gone:
                 del self.streams[id_]
+            for id_ in sorted(self.streams.keys() - missing.keys()):
                 await self._sink.mark_offered(id_, offered=True)
+                del self.streams[id_]
                 self._report(id_, "offered-again", "the provider offers it again")
             for id_, stream in missing.items():
                 if id_ not in self.streams and id_ not in gone:
-                    self.streams[id_] = stream
                     await self._sink.mark_offered(id_, offered=False)
+                    self.streams[id_] = stream
                     text = "the provider does not offer it any more: its entities are unproven"
                     self._report(id_, "not-offered", text)
-            gone += await self._retire(health)
+            return gone + await self._retire(health)
         except InstepError as error:
             # Asked again after the next discovery.
             self._report("", "undiscovered", str(error))
             return []
-        for id_ in gone:
-            self.streams.pop(id_, None)
-        return gone
 
     async def _gone(self, missing: Iterable[str]) -> list[str]:
         """Those of which nothing is stored any more."""
@@ -79,6 +78,7 @@ class WithdrawnStreams:
             with contextlib.suppress(ConfigurationError):
                 done = await self._sink.retire(id_, proven_by=proofs.keys())
                 if not done.left:
+                    del self.streams[id_]
                     retired.append(id_)
                     text = f"its last {done.removed:,} entities are proven by other streams"
                     self._report(id_, "stream-retired", text)
