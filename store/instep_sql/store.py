@@ -25,7 +25,7 @@ from instep_sql.engine.definitions import ALARMS, MEASUREMENTS, is_kept
 from instep_sql.engine.dialect import UnstorableError
 from instep_sql.engine.registry import dialect_of
 from instep_sql.engine.value_check import split_storable
-from instep_sql.entities import commit, lookup, retirement, streams, sweep_approvals
+from instep_sql.entities import commit, retirement, streams, sweep_approvals
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import estimate_sweep
 from instep_sql.fencing import SqlLease
@@ -215,12 +215,9 @@ class SqlStore(Sink):
 
     async def identities(self, stream: str) -> frozenset[int]:
         """See `Sink`."""
-
-        def read(connection: Connection) -> frozenset[int]:
-            row = streams.find(connection, self._name, stream)
-            return frozenset() if row is None else lookup.identities(connection, row.no)
-
-        return await self.reader.database.run(read)
+        return await self.reader.database.run(
+            lambda connection: retirement.identities(connection, self._name, stream)
+        )
 
     async def mark_offered(self, stream: str, *, offered: bool) -> None:
         """See `Sink`."""

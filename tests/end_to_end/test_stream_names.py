@@ -166,36 +166,38 @@ async def test_of_two_regions_the_one_that_is_left_is_not_taken_for_the_other(
 
 async def test_a_list_that_has_become_shorter_changes_nothing_at_once(tmp_path: Path) -> None:
     streams = (StreamSettings("nodes", classes=NODES), StreamSettings("rest", classes=REST))
-    async with Provider(network(4, 4), ProviderSettings(streams=streams)) as served:
-        async with following(tmp_path, served) as consumer:
-            await consumer.aligned(DEADLINE_S)
-            before = await stored(tmp_path)
-            served.pause("nodes", StreamState.TERMINATED)
-            served.drop_clients("nodes")
-            await until(lambda: not consumer.health().streams[0].connected, "the stream is away")
-            assert (await phases(tmp_path))["nodes"] == "aligned"
-            await until(
-                lambda: any(s.phase is Phase.NOT_OFFERED for s in consumer.health().streams),
-                "it is not offered",
-            )
-            assert (await phases(tmp_path))["nodes"] == "not-offered"
-            assert await stored(tmp_path) == before
-            reader = sink.reader(f"sqlite:///{tmp_path}/store.db")
-            assert {each.proven async for each in reader.entities(stream="nodes")} == {False}
-            assert {each.proven async for each in reader.entities(stream="rest")} == {True}
-            status = {each.stream: each for each in await reader.streams()}
-            assert status["nodes"].unproven == status["nodes"].entities == 4
-            await reader.close()
-            served.update("n1", {"operational-state": "DISABLED"})
-            served.activate("nodes")
-            await until(
-                lambda: [s.phase for s in consumer.health().streams] == [Phase.ALIGNED] * 2,
-                "it is offered again",
-            )
-            await consumer.aligned(DEADLINE_S)
-            await becomes(tmp_path, {name: truth(served, name) for name in ("nodes", "rest")})
-            assert (await phases(tmp_path))["nodes"] == "aligned"
-            assert await changes(tmp_path, "swept") == 0
+    async with (
+        Provider(network(4, 4), ProviderSettings(streams=streams)) as served,
+        following(tmp_path, served) as consumer,
+    ):
+        await consumer.aligned(DEADLINE_S)
+        before = await stored(tmp_path)
+        served.pause("nodes", StreamState.TERMINATED)
+        served.drop_clients("nodes")
+        await until(lambda: not consumer.health().streams[0].connected, "the stream is away")
+        assert (await phases(tmp_path))["nodes"] == "aligned"
+        await until(
+            lambda: any(s.phase is Phase.NOT_OFFERED for s in consumer.health().streams),
+            "it is not offered",
+        )
+        assert (await phases(tmp_path))["nodes"] == "not-offered"
+        assert await stored(tmp_path) == before
+        reader = sink.reader(f"sqlite:///{tmp_path}/store.db")
+        assert {each.proven async for each in reader.entities(stream="nodes")} == {False}
+        assert {each.proven async for each in reader.entities(stream="rest")} == {True}
+        status = {each.stream: each for each in await reader.streams()}
+        assert status["nodes"].unproven == status["nodes"].entities == 4
+        await reader.close()
+        served.update("n1", {"operational-state": "DISABLED"})
+        served.activate("nodes")
+        await until(
+            lambda: [s.phase for s in consumer.health().streams] == [Phase.ALIGNED] * 2,
+            "it is offered again",
+        )
+        await consumer.aligned(DEADLINE_S)
+        await becomes(tmp_path, {name: truth(served, name) for name in ("nodes", "rest")})
+        assert (await phases(tmp_path))["nodes"] == "aligned"
+        assert await changes(tmp_path, "swept") == 0
 
 
 async def test_a_stream_whose_entities_other_streams_state_retires_by_itself(
@@ -222,30 +224,30 @@ async def test_a_stream_whose_entities_other_streams_state_retires_by_itself(
 async def test_an_operator_retires_what_is_not_offered_and_nothing_else(tmp_path: Path) -> None:
     streams = (StreamSettings("nodes", classes=NODES), StreamSettings("rest", classes=REST))
     url = f"sqlite:///{tmp_path}/store.db"
-    async with Provider(network(4, 4), ProviderSettings(streams=streams)) as served:
-        async with following(tmp_path, served) as consumer:
-            await consumer.aligned(DEADLINE_S)
-            reader = sink.reader(url)
-            with pytest.raises(SinkError, match="the provider offers the stream"):
-                await reader.retire("test", "nodes")
-            served.pause("nodes", StreamState.TERMINATED)
-            served.drop_clients("nodes")
-            await until(
-                lambda: any(s.phase is Phase.NOT_OFFERED for s in consumer.health().streams),
-                "it is not offered",
-            )
-            assert (await reader.retire("test", "nodes")).removed == 4
-            await until(
-                lambda: [s.stream for s in consumer.health().streams] == ["rest"], "it is gone"
-            )
-            assert await stored(tmp_path) == {"rest": truth(served, "rest")}
-            assert await changes(tmp_path, "swept") == 4
-            # It comes back: it is read as any new stream.
-            served.activate("nodes")
-            await until(lambda: len(consumer.health().streams) == 2, "it is found")
-            await consumer.aligned(DEADLINE_S)
-            assert (await stored(tmp_path))["nodes"] == truth(served, "nodes")
-            await reader.close()
+    async with (
+        Provider(network(4, 4), ProviderSettings(streams=streams)) as served,
+        following(tmp_path, served) as consumer,
+    ):
+        await consumer.aligned(DEADLINE_S)
+        reader = sink.reader(url)
+        with pytest.raises(SinkError, match="the provider offers the stream"):
+            await reader.retire("test", "nodes")
+        served.pause("nodes", StreamState.TERMINATED)
+        served.drop_clients("nodes")
+        await until(
+            lambda: any(s.phase is Phase.NOT_OFFERED for s in consumer.health().streams),
+            "it is not offered",
+        )
+        assert (await reader.retire("test", "nodes")).removed == 4
+        await until(lambda: [s.stream for s in consumer.health().streams] == ["rest"], "it is gone")
+        assert await stored(tmp_path) == {"rest": truth(served, "rest")}
+        assert await changes(tmp_path, "swept") == 4
+        # It comes back: it is read as any new stream.
+        served.activate("nodes")
+        await until(lambda: len(consumer.health().streams) == 2, "it is found")
+        await consumer.aligned(DEADLINE_S)
+        assert (await stored(tmp_path))["nodes"] == truth(served, "nodes")
+        await reader.close()
 
 
 @pytest.mark.parametrize("storage", STORAGES)

@@ -51,6 +51,9 @@ def canonical_address(raw: bytes) -> tuple[bytes, tuple[str, ...]]:
 
 
 def _read(raw: bytes) -> tuple[bytes, tuple[str, ...]]:
+    if raw == b"null":
+        # As none at all.
+        return raw, ()
     if _IN_FORM(raw):
         classes = [class_of(name.decode()) for name in _ELEMENT_NAME(raw)]
         if not _is_reversed(classes):
@@ -61,8 +64,7 @@ def _read(raw: bytes) -> tuple[bytes, tuple[str, ...]]:
     except (ValueError, RecursionError, UnicodeError):
         return raw, (SPELLING,)
     if not elements:
-        # null states no address, as none at all does.
-        return raw, () if raw == b"null" else (SPELLING,)
+        return raw, (SPELLING,)
     deviations: tuple[str, ...] = (SPELLING,)
     if _is_reversed([entity_class for _, entity_class in elements]):
         elements.reverse()

@@ -81,11 +81,14 @@ def compose(
     position: Position,
     records: Sequence[Record],
     lookup: Lookup = find_headers,
+    *,
+    knows_all: bool = False,
 ) -> ComposedRecords:
-    """Compose the whole records that these changes lead to, in order, and update the
-    stored parts.
+    """Compose the whole records that these changes lead to, in order, and update the stored parts.
+    `knows_all`: see `PartialUpdates`.
     """
     work = _load(connection, dialect, no, records, lookup)
+    work.knows_all = knows_all
     composed: list[Record] = []
     stated_by: list[Record] = []
     unresolved: list[Unreadable] = []

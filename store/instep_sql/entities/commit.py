@@ -129,7 +129,9 @@ def write_records(
         shown = {record.key for record in records if not record.token and not record.ends}
         key_reconciliation.give_way(connection, dialect, stream.no, position.lineage, shown)
     if stream.change_only or not all_whole(records):
-        composed = change_only.compose(connection, dialect, stream.no, position, records)
+        composed = change_only.compose(
+            connection, dialect, stream.no, position, records, knows_all=stream.baseline
+        )
         stream.change_only = True
         records = composed.records
         change_only.allow_overwrite(connection, dialect, stream.no, records)

@@ -8,17 +8,13 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, text
 
-from instep.model.entities import identity_digest
 from instep.model.records import Record, RecordType
 from instep_sql.engine.dialect import Dialect, json_array
 
-__all__ = ["StoredRecord", "find_headers", "find_records", "identities"]
+__all__ = ["StoredRecord", "find_headers", "find_records"]
 
 
 _PLACE: Final = 'key, class, token, partition, "offset", appended_at_us, lineage, uuid, envelope'
-
-
-_IDENTITIES: Final = text("SELECT class, uuid, key FROM instep_entity WHERE stream_no = :no")
 
 
 class StoredRecord(msgspec.Struct, frozen=True, gc=False):
@@ -52,12 +48,6 @@ def find_headers(
     )
     rows = connection.execute(query, {"no": no, "names": json_array(names)})
     return [_stored_record(row, b"") for row in rows]
-
-
-def identities(connection: Connection, no: int) -> frozenset[int]:
-    """What is stored of a stream, as `identity_digest` names it (A20)."""
-    rows = connection.execute(_IDENTITIES, {"no": no})
-    return frozenset(identity_digest(*row) for row in rows)
 
 
 def _stored_record(row: Any, body: bytes) -> StoredRecord:

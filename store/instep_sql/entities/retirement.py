@@ -10,6 +10,7 @@ from sqlalchemy import Connection, text
 
 from instep.errors import SinkError
 from instep.model.batches import Batch, SweepStep
+from instep.model.entities import identity_digest
 from instep.model.position import Phase, decode_position
 from instep.model.streams import Mode, Retirement, StreamInfo
 from instep_sql import fencing
@@ -18,7 +19,7 @@ from instep_sql.entities import commit, streams
 from instep_sql.options import SqlOptions
 from instep_sql.projections.projection import Projection
 
-__all__ = ["retire"]
+__all__ = ["identities", "retire"]
 
 _DOOMED: Final = -1
 """The mark of an entity that is removed: below that of any attempt."""
@@ -34,6 +35,7 @@ _ELSEWHERE: Final = """
               AND ((t.uuid <> '' AND t.uuid = instep_entity.uuid)
                    OR (t.uuid = '' AND instep_entity.uuid = '' AND t.key = instep_entity.key)))
 """
+_IDENTITIES: Final = text("SELECT class, uuid, key FROM instep_entity WHERE stream_no = :no")
 _COUNT: Final = text("SELECT count(*) FROM instep_entity WHERE stream_no = :no")
 
 
@@ -75,6 +77,15 @@ def retire(
     if not left:
         streams.retire(connection, row.no, now_us)
     return Retirement(removed, left)
+
+
+def identities(connection: Connection, consumer: str, stream: str) -> frozenset[int]:
+    """What is stored of a stream, as `identity_digest` names it."""
+    row = streams.find(connection, consumer, stream)
+    if row is None:
+        return frozenset()
+    rows = connection.execute(_IDENTITIES, {"no": row.no})
+    return frozenset(identity_digest(*one) for one in rows)
 
 
 def _condition(
