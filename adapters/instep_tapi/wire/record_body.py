@@ -161,7 +161,7 @@ def _other_container(
     objects = [
         member
         for member, raw in body.items()
-        if member != "event-time-stamp" and bytes(raw)[:1] == b"{"
+        if member not in ("event-time-stamp", "parent-address") and bytes(raw)[:1] == b"{"
     ]
     exact = [member for member in objects if plain(member) == container]
     found = exact or objects

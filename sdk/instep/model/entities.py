@@ -29,9 +29,15 @@ __all__ = [
     "StreamStatus",
     "folded_uuid",
     "identity_digest",
+    "is_uuid",
 ]
 
 _UUID: Final = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}").fullmatch
+
+
+def is_uuid(text: str) -> bool:
+    """Whether the text has the form of a uuid."""
+    return _UUID(text) is not None
 
 
 def folded_uuid(text: str) -> str:

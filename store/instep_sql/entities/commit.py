@@ -15,7 +15,14 @@ from instep_sql import fencing
 from instep_sql.alarms import maintenance as alarms
 from instep_sql.deviations import count_deviations
 from instep_sql.engine.dialect import Dialect
-from instep_sql.entities import change_only, journal, key_reconciliation, quarantine, streams
+from instep_sql.entities import (
+    change_only,
+    journal,
+    key_reconciliation,
+    quarantine,
+    shared_keys,
+    streams,
+)
 from instep_sql.entities.entity_rows import write_rounds
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import sweep
@@ -34,6 +41,10 @@ class Written(msgspec.Struct, frozen=True):
     written: int = 0
     deleted: int = 0
     unresolved_keys: tuple[str, ...] = ()
+    whole: bool = True
+    """Whether each entity that was stated was written."""
+    deviations: dict[str, int] = {}
+    """Of the provider, as only what is stored shows them (A10)."""
 
 
 def commit(
@@ -93,8 +104,8 @@ def commit(
             options=options,
             now_us=now_us,
         )
-    if batch.deviations:
-        count_deviations(connection, "instep_stream", stream.no, batch.deviations)
+    if deviations := {**batch.deviations, **written.deviations}:
+        count_deviations(connection, "instep_stream", stream.no, deviations)
     if options.journal is not Journal.OFF:
         journal.trim(connection, dialect, options, len(batch.records) + result.swept, now_us)
     if stream.alarms:
@@ -120,11 +131,52 @@ def write_records(
     If the stream needs it, the records are first given the keys of the stored entities and composed
     into whole records. Other streams pay nothing for it.
     """
+
+    def write(stated: Sequence[Record]) -> Written:
+        return _write_records(
+            connection, dialect, options, stream, position, stated, by_uuid=by_uuid, now_us=now_us
+        )
+
+    if not stream.mixed or stream.change_only or not all_whole(records):
+        return write(records)
+    if not (stream.shared_classes or shared_keys.are_within(records)):
+        connection.exec_driver_sql("SAVEPOINT instep_shared")
+        try:
+            written = write(records)
+            met = not written.whole and shared_keys.are_met(connection, dialect, stream.no, records)
+        except shared_keys.SharedKey:
+            met = True
+        if met:
+            connection.exec_driver_sql("ROLLBACK TO SAVEPOINT instep_shared")
+        connection.exec_driver_sql("RELEASE SAVEPOINT instep_shared")
+        if not met:
+            return written
+    separated, moved = shared_keys.separate(connection, dialect, stream, records)
+    written = write(separated)
+    if moved:
+        shared = {**written.deviations, shared_keys.DEVIATION: moved}
+        written = msgspec.structs.replace(written, deviations=shared)
+    return written
+
+
+def _write_records(
+    connection: Connection,
+    dialect: Dialect,
+    options: SqlOptions,
+    stream: StreamRow,
+    position: Position,
+    records: Sequence[Record],
+    *,
+    by_uuid: bool,
+    now_us: int,
+) -> Written:
     unresolved: tuple[str, ...] = ()
+    deviations: dict[str, int] = {}
     shown: set[str] = set()
     if by_uuid and not key_reconciliation.is_settled(stream, records):
         joined = key_reconciliation.reconcile_keys(connection, dialect, stream, position, records)
         records, unresolved = joined.records, joined.unresolved_keys
+        deviations = joined.deviations
         records = key_reconciliation.complete(connection, dialect, stream, records)
         shown = {record.key for record in records if not record.token and not record.ends}
         key_reconciliation.give_way(connection, dialect, stream.no, position.lineage, shown)
@@ -168,12 +220,17 @@ def write_records(
         )
     if stream.measurements:
         measurements.follow(connection, dialect, no, records, position)
-    written = deleted = 0
+    written = deleted = stated = 0
     for upserts, ends in write_rounds(records, no, lineage, composed=stream.change_only):
         deleted += dialect.end_entities(connection, ends)
+        stated += len(upserts)
         written += dialect.upsert_entities(
-            connection, (no, lineage, attempt), upserts, keys_are_uuids=stream.keys_are_uuids
+            connection,
+            (no, lineage, attempt),
+            upserts,
+            keys_are_uuids=stream.keys_are_uuids,
+            of_class=stream.mixed and not stream.change_only,
         )
     if shown:
         key_reconciliation.mark_proven(connection, dialect, no, attempt, shown)
-    return Written(written, deleted, unresolved)
+    return Written(written, deleted, unresolved, written == stated, deviations)

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _FIND: Final = text("""
-    SELECT id, position, info, journal,
+    SELECT id, position, info, journal, deviations,
            EXISTS (SELECT 1 FROM instep_part WHERE stream_no = instep_stream.id) AS parted,
            EXISTS (SELECT 1 FROM instep_projection WHERE name = 'references') AS referring,
            EXISTS (SELECT 1 FROM instep_projection WHERE name = 'alarms') AS alarms,
@@ -40,6 +40,9 @@ _FIND: Final = text("""
            (SELECT definition FROM instep_projection
             WHERE name = 'alarm-names:' || instep_stream.consumer) AS alarm_names
     FROM instep_stream WHERE consumer = :consumer AND stream = :stream AND kind <> 'retired'
+""")
+_SHARED_CLASSES: Final = text("""
+    SELECT DISTINCT class FROM instep_entity WHERE stream_no = :no AND key LIKE '%#' || class
 """)
 _KNOWN: Final = text("""
     SELECT info FROM instep_stream
@@ -98,6 +101,12 @@ class StreamRow(msgspec.Struct):
     """Whether its entities are composed of parts (CHANGE_ONLY)."""
     baseline: bool
     """Whether it is aligned from a baseline; rows are then joined by uuid, too."""
+    mixed: bool = True
+    """Whether it may state several classes."""
+    shared_classes: set[str] = msgspec.field(default_factory=set)
+    """The classes of which entities were met under the keys of others; empty: no key is shared."""
+    upper_case: bool | None = None
+    """Whether uuids in upper case were met (BASELINE only); None: nobody has looked."""
     not_offered_since_us: int = 0
     """See `StreamInfo.not_offered_since_us`."""
     contained: frozenset[str] = frozenset()
@@ -124,6 +133,7 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
     if row is None:
         return None
     info = json.loads(row.info)
+    classes = info.get("classes", ())
     return StreamRow(
         no=row.id,
         position=decode_position(row.position),
@@ -131,6 +141,10 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
         journal=Journal(row.journal),
         change_only=bool(row.parted) or info.get("partial_updates", False),
         baseline=info.get("mode") == Mode.BASELINE,
+        mixed=len(classes) != 1 or classes[0] == "ANY_CLASS",
+        shared_classes=_shared_classes(connection, row)
+        if "key-shared" in row.deviations
+        else set(),
         not_offered_since_us=info.get("not_offered_since_us", 0),
         contained=frozenset(info.get("contained", ())),
         unprovable=frozenset(info.get("unprovable", ())),
@@ -141,6 +155,10 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
         measurements=bool(row.measuring),
         alarm_names=json.loads(row.alarm_names or "{}"),
     )
+
+
+def _shared_classes(connection: Connection, row: Any) -> set[str]:
+    return set(connection.execute(_SHARED_CLASSES, {"no": row.id}).scalars())
 
 
 def known(connection: Connection, consumer: str) -> list[StreamInfo]:
