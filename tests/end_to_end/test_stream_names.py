@@ -124,7 +124,7 @@ def regions(storage: LogStorageStrategy, east: str, west: str) -> Provider:
 
 
 @pytest.mark.parametrize("names", [("c", "d"), ("b", "a")], ids=["new", "swapped"])
-async def test_two_regions_are_never_taken_for_each_other(
+async def test_a20_two_regions_are_never_taken_for_each_other(
     names: tuple[str, str], tmp_path: Path
 ) -> None:
     """Neither in the end nor meanwhile: no node is ever removed."""

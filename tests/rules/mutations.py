@@ -643,4 +643,19 @@ _LAKE: Final = [
     ),
 ]
 
-MUTATIONS: Final = [*_LOGS, *_NUMBERS, *_LAKE]
+MUTATIONS: Final = [*_LOGS, *_NUMBERS, *_LAKE    Mutation(
+        "A20",
+        f"{_A}stream_identity.py::match_streams",
+        "elif any(alike(one, stream) for one in missing):",
+        "elif False:",
+        f"{_TA}test_stream_identity.py"
+        "::test_a20_the_only_stream_of_the_same_content_is_doubtful_under_another_name",
+    ),
+    Mutation(
+        "A20",
+        f"{_A}stream_identity.py::choose_place",
+        "if one.agrees]",
+        "if one.common]",
+        f"{_TA}test_stream_identity.py::test_a20_the_stream_that_agrees_most_is_taken",
+    ),
+]

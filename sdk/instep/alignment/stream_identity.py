@@ -54,7 +54,7 @@ def match_streams(
     offered: Sequence[StreamInfo],
     proven: Mapping[str, str] | None = None,
 ) -> Matched:
-    """Recognise the offered streams by names.
+    """Recognise the offered streams by names, as far as these suffice (A20).
 
     By uuid, and by id where that can mean no other: it has the same uuid, or no other stream on
     either side carries the same by the same strategy. `proven`: uuids that were shown to be those
@@ -103,7 +103,7 @@ def alike(one: StreamInfo, other: StreamInfo) -> bool:
 
 
 def choose_place(candidates: Sequence[Candidate], *, only: bool) -> str | None:
-    """The id of the stream that a new one is; None: it is none of them.
+    """The id of the stream that a new one is (A20); None: it is none of them.
 
     Args:
         candidates: The streams that are not offered any more and carry the same classes.

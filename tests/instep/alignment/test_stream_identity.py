@@ -62,7 +62,7 @@ def test_an_id_of_other_content_at_another_instance_is_another_stream() -> None:
 
 
 @pytest.mark.parametrize("endpoint", ["a", "b"])
-def test_the_only_stream_of_the_same_content_is_doubtful_under_another_name(endpoint: str) -> None:
+def test_a20_the_only_stream_of_the_same_content_is_doubtful_under_another_name(endpoint: str) -> None:
     known = [stream("x", uuid="1", classes=("NODE", "LINK")), stream("z", classes=("OTHER",))]
     offered = [
         stream("y", endpoint, "2", classes=("LINK", "NODE")),
@@ -116,7 +116,7 @@ def test_half_of_the_smaller_side_must_agree(
     assert Candidate("x", stored, stated, common).agrees is agrees
 
 
-def test_the_stream_that_agrees_most_is_taken() -> None:
+def test_a20_the_stream_that_agrees_most_is_taken() -> None:
     candidates = [Candidate("east", 10, 10, 5), Candidate("west", 10, 10, 9)]
     assert choose_place(candidates, only=False) == "west"
     assert choose_place([Candidate("east", 10, 10, 4)], only=True) is None
