@@ -51,7 +51,12 @@ from instep_tapi.restconf.discovery import MAX_STREAMS_BYTES, ContextAddress
 from instep_tapi.restconf.json_bounds import decode_members
 from instep_tapi.sse.feed import EventFeed, open_events
 from instep_tapi.websocket.feed import WebSocketFeed, open_feed
-from instep_tapi.wire.containment import carried_classes, carried_events, contained_members
+from instep_tapi.wire.containment import (
+    SERIES_CLASSES,
+    carried_classes,
+    carried_events,
+    contained_members,
+)
 from instep_tapi.wire.decoder import decoder_for
 from instep_tapi.wire.names import LogRecordStrategy
 from instep_tapi.wire.stream_context import MEMBERS, StreamContext, StreamType, parse_context
@@ -357,6 +362,7 @@ class TapiSource(Source):
             if mode is Mode.BASELINE
             else frozenset(),
             event_classes=carried_events(type_.classes),
+            states_series=not SERIES_CLASSES.isdisjoint(type_.classes),
             contained=contained_members(followed) if mode is Mode.BASELINE else frozenset(),
             clock_offset_us=self._endpoints[address.endpoint].rest.clock_offset_us,
             details=msgspec.to_builtins(details),

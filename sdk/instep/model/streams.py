@@ -86,6 +86,10 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the provider has refused to open it at `Start.LATEST`: attempts open at the oldest
     record.
     """
+    states_series: bool = False
+    """Whether its records are no state alone, but what was measured or has happened, too: a
+    baseline does not show what the log has of these, so attempts open at the oldest record.
+    """
     readable: frozenset[str] = frozenset()
     """Classes whose entities exist only if `Source.baseline` or the log shows them (BASELINE only):
     those that it can read, and those that are left out of the stream.

@@ -62,7 +62,9 @@ def test_an_id_of_other_content_at_another_instance_is_another_stream() -> None:
 
 
 @pytest.mark.parametrize("endpoint", ["a", "b"])
-def test_a20_the_only_stream_of_the_same_content_is_doubtful_under_another_name(endpoint: str) -> None:
+def test_a20_the_only_stream_of_the_same_content_is_doubtful_under_another_name(
+    endpoint: str,
+) -> None:
     known = [stream("x", uuid="1", classes=("NODE", "LINK")), stream("z", classes=("OTHER",))]
     offered = [
         stream("y", endpoint, "2", classes=("LINK", "NODE")),
