@@ -127,6 +127,8 @@ def _judged(health: Health, stream: StreamHealth) -> tuple[Trouble, str]:
         # All are without a connection by now; one that had none before shows why.
         trouble = Trouble.AWAY if stream.last_error else Trouble.NONE
         return trouble, f"{stream.phase}, stopped"
+    if stream.phase is Phase.NOT_OFFERED:
+        return Trouble.BEHIND, str(stream.phase)
     if stream.no_progress:
         return Trouble.AWAY, "no progress"
     if not stream.connected:

@@ -126,6 +126,8 @@ def _obstacles(group: Group) -> Iterator[str]:
             why = health.error
             yield f"{health.consumer} is {health.state}{': ' * bool(why)}{why}"
         for stream in health.streams:
+            if stream.phase is Phase.NOT_OFFERED:
+                continue
             if stream.phase is not Phase.ALIGNED or not stream.caught_up:
                 why = stream.no_progress or stream.last_error
                 came = f"{health.consumer} / {stream.stream} is {stream.phase}"

@@ -167,8 +167,9 @@ class Consumer(SinkService):
     async def _work(self) -> None:
         """Follow the streams until cancelled. Raises the first fatal error."""
         self._state = ConsumerState.STARTING
-        streams = await self._discovery.first()
         self._workers, self._tasks = {}, {}
+        self._withdrawn.forget()
+        streams = await self._discovery.first(self._settle_withdrawn)
         self._state = ConsumerState.RUNNING
         try:
             async with asyncio.TaskGroup() as group:

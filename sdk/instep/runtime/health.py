@@ -79,7 +79,10 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 def withdrawn_stream(stream: StreamInfo) -> StreamHealth:
     """The health of a stream that is not offered any more (A20)."""
-    return msgspec.structs.replace(unread_stream(stream), phase=Phase.NOT_OFFERED)
+    # Nothing of what has changed since is known.
+    return msgspec.structs.replace(
+        unread_stream(stream), phase=Phase.NOT_OFFERED, fidelity=Fidelity.LOST
+    )
 
 
 def unread_stream(stream: StreamInfo) -> StreamHealth:

@@ -65,17 +65,22 @@ class StreamDiscovery:
         """The uuids of streams that were recognised by what they carry → their ids in the store."""
         self._now = environment.steady()
 
-    async def first(self) -> list[StreamInfo]:
-        """Discover, with retries until it succeeds. Raises the fatal error."""
+    async def first(self, unoffered: Callable[[], Awaitable[None]]) -> list[StreamInfo]:
+        """Discover, with retries until it succeeds. `unoffered` is called while no stream is
+        offered. Raises the fatal error.
+        """
         async for attempt in retrying(self._settings, self._environment):
             with attempt:
                 try:
-                    offered = await self._source.discover()
-                    streams = await self._named(offered)
-                    self._require_assigned(offered)
+                    streams = await self._discover()
+                    if self._assigned is not None and not streams:
+                        text = "no stream of this worker process is offered now"
+                        raise NoStreamError(text, retriable=True)
                 except InstepError as error:
                     if await self._has_succeeded():
                         _retry(error)
+                    if isinstance(error, NoStreamError):
+                        await unoffered()
                     self.last_error = str(error)
                     self._report("disconnected", self.last_error)
                     raise
@@ -116,7 +121,7 @@ class StreamDiscovery:
         if self._assigned is not None and self._assigned.ids <= ids:
             return []
         async with self._discovering:
-            named = await self._named(await self._source.discover(), followed)
+            named = await self._discover(followed)
             return [stream for stream in named if stream.id not in ids]
 
     def not_offered(self) -> list[StreamInfo]:
@@ -164,19 +169,32 @@ class StreamDiscovery:
                 if isinstance(error, AuthenticationError):
                     # To try a refused login again and again locks the account.
                     return
+                if isinstance(error, NoStreamError):
+                    yield []
                 continue
             undiscovered = False
             yield found
 
     async def _anew(self, workers: Mapping[str, StreamWorker]) -> dict[str, StreamInfo]:
         try:
-            offered = await self._source.discover()
+            named = await self._discover([worker.stream for worker in workers.values()])
         except InstepError as error:
             _retry(error)
             raise
-        followed = [worker.stream for worker in workers.values()]
-        self._offered = {stream.id: stream for stream in await self._named(offered, followed)}
+        self._offered = {stream.id: stream for stream in named}
         return self._offered
+
+    async def _discover(self, followed: Collection[StreamInfo] = ()) -> list[StreamInfo]:
+        """The offered streams that are to be followed, by their ids in the store. Raises
+        `InstepError`.
+        """
+        try:
+            offered = await self._source.discover()
+        except NoStreamError:
+            # That, too, is an answer: none of the known ones is offered.
+            await self._named((), followed)
+            raise
+        return await self._named(offered, followed)
 
     async def _named(
         self, offered: Sequence[StreamInfo], followed: Collection[StreamInfo] = ()
@@ -195,10 +213,6 @@ class StreamDiscovery:
             one.id: self._missing_since_s.get(one.id, now_s) for one in matched.missing
         }
         return list(matched.named)
-
-    def _require_assigned(self, offered: Sequence[StreamInfo]) -> None:
-        if self._assigned is not None and not self._assigned.among(offered):
-            raise NoStreamError("no stream of this worker process is offered now", retriable=True)
 
 
 def _retry(error: InstepError) -> None:

@@ -74,6 +74,18 @@ class StreamIdentification:
             self._discovery.news.clear()
 
     async def _identify(self, stream: StreamInfo, found: Callable[[StreamInfo], None]) -> None:
+        self._report(stream.id, "identifying", "whether it is a stream that is stored already")
+        while True:
+            try:
+                named = await self._decided(stream)
+            except InstepError as error:
+                self._report(stream.id, "stream-failed", str(error))
+                await asyncio.sleep(late_wait_s(self._settings, self._environment))
+            else:
+                found(named)
+                return
+
+    async def _decided(self, stream: StreamInfo) -> StreamInfo:
         reading = FirstReading(
             stream,
             self._source,
@@ -82,23 +94,15 @@ class StreamIdentification:
             self._now,
             report=self._report,
         )
-        self._report(stream.id, "identifying", "whether it is a stream that is stored already")
         try:
             if not await self._is_decided_by_counts(stream):
                 self._readings[stream.origin] = reading
-                while not reading.is_read:
-                    try:
-                        await reading.run()
-                    except InstepError as error:
-                        self._report(stream.id, "stream-failed", str(error))
-                        await asyncio.sleep(late_wait_s(self._settings, self._environment))
+                await reading.run()
                 await self._await_others(stream)
             async with self._deciding:
-                place = await self._place_of(reading)
-                named = self._discovery.decided(stream, place)
+                return self._discovery.decided(stream, await self._place_of(reading))
         finally:
             self._readings.pop(stream.origin, None)
-        found(named)
 
     async def _is_decided_by_counts(self, stream: StreamInfo) -> bool:
         """Whether nothing is stored of the one stream that it could be: no reading is needed."""

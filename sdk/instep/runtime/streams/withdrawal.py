@@ -33,6 +33,11 @@ class WithdrawnStreams:
         """The aligned streams with their attempts, as a retirement was last tried with them."""
         self._discovery, self._sink, self._report = discovery, sink, report
 
+    def forget(self) -> None:
+        """The consumer begins anew: what is not offered is found again."""
+        self.streams.clear()
+        self._tried.clear()
+
     async def settle(self, health: Iterable[StreamHealth]) -> list[str]:
         """Take over what the last discovery has found: mark what is not offered, and what is again,
         and retire what is proven by the streams that are aligned. Returns the ids of streams of

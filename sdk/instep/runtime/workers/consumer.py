@@ -122,7 +122,8 @@ class MultiProcessConsumer(SinkService):
         self._streams = []
         for worker in self._workers:
             worker.clear()
-        streams = await self._discovery.first()
+        self._withdrawn.forget()
+        streams = await self._discovery.first(self._settle_withdrawn)
         self._state = ConsumerState.RUNNING
         try:
             async with asyncio.TaskGroup() as group:
@@ -263,12 +264,15 @@ class MultiProcessConsumer(SinkService):
         """Assign the streams that appear while the consumer runs (TR-548 3.6.7)."""
         wait = partial(asyncio.sleep, self._settings.discover_every_s)
         async for found in self._discovery.appearing(lambda: self._streams, wait):
-            gone = await self._withdrawn.settle(self._read_streams())
-            self._streams = [stream for stream in self._streams if stream.id not in gone]
+            await self._settle_withdrawn()
             for stream in found:
                 self._emit(stream.id, "stream-found", "a stream that was not offered before")
             if found:
                 group.create_task(self._start(found, group))
+
+    async def _settle_withdrawn(self) -> None:
+        gone = await self._withdrawn.settle(self._read_streams())
+        self._streams = [stream for stream in self._streams if stream.id not in gone]
 
     def _is_aligned(self) -> bool:
         health = self.health()
