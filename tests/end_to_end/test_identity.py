@@ -15,10 +15,12 @@ from instep import Consumer
 from instep_sql import SqlStore
 from instep_sql.reader import SqlReader
 from instep_tapi.plugin import source
-from tests.end_to_end.site_kit import DEADLINE_S, QUICK
+from tests.end_to_end.site_kit import QUICK
 from tests.end_to_end.small_provider_kit import SmallProvider, stated
 
 pytestmark = pytest.mark.asyncio
+
+DEADLINE_S = 100.0
 
 TOPOLOGY, DEVICES = "tapi-topology:topology-context", "tapi-equipment:physical-context"
 OAM = "tapi-oam:oam-context"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,11 @@ from instep_sql.plugin import sink
 from instep_tapi.plugin import source
 from instep_tapi.wire.names import LogStorageStrategy, StreamState
 from instep_tapi_provider import Provider, ProviderSettings, StreamSettings
-from tests.end_to_end.site_kit import DEADLINE_S, QUICK, network, until
+from tests.end_to_end.site_kit import QUICK, network
 
 pytestmark = pytest.mark.asyncio
+
+DEADLINE_S = 100.0
 
 SOON = msgspec.structs.replace(QUICK, discover_every_s=0.5, discover_confirm_s=1.0)
 STORAGES = [LogStorageStrategy.COMPACTED, LogStorageStrategy.TRUNCATED]
@@ -40,6 +42,15 @@ async def following(folder: Path, *served: Provider, **options: Any) -> AsyncIte
     store = SqlStore(f"sqlite:///{folder}/store.db", journal="changes")
     async with Consumer("test", built, store, SOON) as consumer:
         yield consumer
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait until a condition holds; fail when it does not in time."""
+    for _ in range(int(DEADLINE_S / 0.05)):
+        if condition():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{what}: not within {DEADLINE_S} s")
 
 
 async def stored(folder: Path) -> dict[str, dict[str, Any]]:
