@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import chain
 
 import msgspec
 
@@ -60,9 +61,16 @@ class FirstReading:
         await self._read.wait()
 
     @property
-    def identities(self) -> frozenset[int]:
-        """What the stream states, as `identity_digest` names it."""
-        return frozenset(self._names.by_key.values())
+    def entities(self) -> int:
+        """How many entities the stream states."""
+        return len({identity for identity, _ in self._names.by_key.values()})
+
+    @property
+    def names(self) -> frozenset[int]:
+        """What these are, as `identity_digest` names it: by uuid, and by key for a store that does
+        not know the uuids of the stream.
+        """
+        return frozenset(chain.from_iterable(self._names.by_key.values()))
 
     async def run(self) -> None:
         """Read until the stream is aligned. Raises the error with which that is not possible."""
@@ -96,10 +104,10 @@ _named = msgspec.json.Decoder(_Named).decode
 
 
 class _Names(Sink):
-    """Keeps what each key is, as `identity_digest` names it."""
+    """Keeps what each key is, as `identity_digest` names it: by uuid, and by key."""
 
     def __init__(self) -> None:
-        self.by_key: dict[str, int] = {}
+        self.by_key: dict[str, tuple[int, int]] = {}
 
     @property
     def latest_only(self) -> bool:
@@ -133,11 +141,12 @@ class _Names(Sink):
         """Nothing is open."""
 
 
-def _identity(record: Record) -> int:
+def _identity(record: Record) -> tuple[int, int]:
     uuid = record.uuid
     if not uuid and record.body:
         try:
             uuid = _named(record.body).uuid
         except msgspec.MsgspecError:
             uuid = ""
-    return identity_digest(record.entity_class, uuid, record.key)
+    by_key = identity_digest(record.entity_class, "", record.key)
+    return identity_digest(record.entity_class, uuid, record.key) if uuid else by_key, by_key

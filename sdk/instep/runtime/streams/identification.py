@@ -133,16 +133,16 @@ class StreamIdentification:
         """The id of the stream that this one is; None: a new one. Of several that agree with one
         place, the one that agrees most has it, whoever is asked first.
         """
-        stated, rivals = reading.identities, self._others(reading.stream)
+        names, rivals = reading.names, self._others(reading.stream)
         candidates: list[Candidate] = []
         for place in self._candidates(reading.stream):
             stored = await self._sink.identities(place.id)
             if stored is None:
                 continue
-            common = len(stored & stated)
-            if any(len(stored & one.identities) > common for one in rivals):
+            common = len(stored & names)
+            if any(len(stored & one.names) > common for one in rivals):
                 continue
-            candidates.append(Candidate(place.id, len(stored), len(stated), common))
+            candidates.append(Candidate(place.id, len(stored), reading.entities, common))
         only = not rivals and len(self._candidates(reading.stream)) == 1
         chosen = choose_place(candidates, only=only)
         one = next((one for one in candidates if one.id == chosen), None)
