@@ -51,13 +51,8 @@ class FirstReading:
             rediscover=_no_other,
         )
 
-    @property
-    def is_read(self) -> bool:
-        """Whether all that the stream held has been read."""
-        return self._read.is_set()
-
     async def read(self) -> None:
-        """Wait until it is."""
+        """Wait until all that the stream held has been read."""
         await self._read.wait()
 
     @property
