@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from instep.model.position import SweepBarrier
     from instep.model.ranges import Ranges
     from instep.model.records import DecodedRecords, RecordChunk, RecordHeader, Unreadable
-    from instep.model.streams import Start, StreamState, SweepEstimate
+    from instep.model.streams import Retirement, Start, StreamState, SweepEstimate
 
 __all__ = [
     "AlarmEpisode",
@@ -27,6 +27,7 @@ __all__ = [
     "Ranges",
     "RecordChunk",
     "RecordHeader",
+    "Retirement",
     "Start",
     "StreamState",
     "SweepBarrier",

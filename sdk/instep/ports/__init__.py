@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     )
     from instep.ports.message_store import MessageStore, OutboxStore
     from instep.ports.plugin import SinkPlugin, SourcePlugin, Verifier, VerifierPlugin
-    from instep.ports.reader import LeaseReader, MessageReader, StoreReader, SweepReader
+    from instep.ports.reader import (
+        LeaseReader,
+        MessageReader,
+        RetirementReader,
+        StoreReader,
+        SweepReader,
+    )
     from instep.ports.sink import Sink
     from instep.ports.source import Feed, Source
 
@@ -37,6 +43,7 @@ __all__ = [
     "OutboxStore",
     "Receipt",
     "ReceiptOutcome",
+    "RetirementReader",
     "Sink",
     "SinkPlugin",
     "Source",
@@ -69,7 +76,13 @@ __getattr__, __dir__ = lazy_exports(
             "Verifier",
             "VerifierPlugin",
         ),
-        "instep.ports.reader": ("LeaseReader", "MessageReader", "StoreReader", "SweepReader"),
+        "instep.ports.reader": (
+            "LeaseReader",
+            "MessageReader",
+            "RetirementReader",
+            "StoreReader",
+            "SweepReader",
+        ),
         "instep.ports.sink": ("Sink",),
         "instep.ports.source": (
             "Feed",

@@ -42,9 +42,12 @@ def are_within(records: Sequence[Record]) -> bool:
         if len(set(classes)) < 2:
             return False
     else:
-        stated = [one for one in records if one.entity_class]
-        keys = [one.key for one in stated]
-        classes = [one.entity_class for one in stated]
+        keys = [one.key for one in records]
+        classes = [one.entity_class for one in records]
+    last = dict(zip(keys, classes, strict=True))
+    if list(map(last.__getitem__, keys)) == list(classes):
+        return False
+    # An end may state no class.
     of: dict[str, str] = {}
     return any(
         of.setdefault(key, entity_class) != entity_class
