@@ -55,6 +55,7 @@ __getattr__, __dir__ = lazy_exports(
             "Unreadable",
         ),
         "instep.model.streams": (
+            "Retirement",
             "Start",
             "StreamState",
             "SweepEstimate",
