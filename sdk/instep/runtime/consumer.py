@@ -243,9 +243,11 @@ class Consumer(SinkService):
 
     async def _settle_withdrawn(self) -> None:
         """Stop following what is not stored any more: it was not offered, and is retired."""
-        if self._assigned is not None:
-            return
-        for id_ in await self._withdrawn.settle(self._read_streams()):
+        if self._assigned is None:
+            gone = await self._withdrawn.settle(self._read_streams())
+        else:
+            gone = [id_ for id_ in self._workers if id_ not in self._assigned.ids]
+        for id_ in gone:
             self._workers.pop(id_, None)
             if (task := self._tasks.pop(id_, None)) is not None:
                 task.cancel()

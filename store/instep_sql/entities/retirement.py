@@ -138,4 +138,6 @@ def _sweep(
         batch = Batch(stream, position, before, sweep=step)
         result = commit.commit(connection, dialect, options, row, batch, now_us, projections)
         cursor, done = result.sweep_cursor, result.sweep_done
+    # Who follows the stream when it is offered again goes on from where it was.
+    streams.restore(connection, row.no, row.position)
     streams.mark_offered(connection, row.no, row.not_offered_since_us)

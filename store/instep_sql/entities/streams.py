@@ -26,6 +26,7 @@ __all__ = [
     "known",
     "load_info",
     "mark_offered",
+    "restore",
     "retire",
     "save_info",
     "set_baseline_pending",
@@ -68,6 +69,9 @@ _SAVE_INFO: Final = text("""
 _OFFERED: Final = text("SELECT info, position FROM instep_stream WHERE id = :no")
 _MARK_OFFERED: Final = text("""
     UPDATE instep_stream SET info = :info, phase = :phase WHERE id = :no
+""")
+_RESTORE: Final = text("""
+    UPDATE instep_stream SET position = :position, ordinal = :ordinal WHERE id = :no
 """)
 _FORGET: Final = (
     text("DELETE FROM instep_part WHERE stream_no = :no"),
@@ -219,6 +223,12 @@ def mark_offered(connection: Connection, no: int, not_offered_since_us: int) -> 
     phase = Phase.NOT_OFFERED if not_offered_since_us else decode_position(row.position).phase
     values = {"no": no, "info": json.dumps(info, sort_keys=True), "phase": phase.value}
     connection.execute(_MARK_OFFERED, values)
+
+
+def restore(connection: Connection, no: int, position: Position) -> None:
+    """Let the stream stand where it stood before."""
+    values = {"no": no, "position": dump_position(position), "ordinal": position.ordinal}
+    connection.execute(_RESTORE, values)
 
 
 def retire(connection: Connection, no: int, now_us: int) -> None:

@@ -48,6 +48,8 @@ class StreamIdentification:
         self._readings: dict[str, FirstReading] = {}
         """By the origin of the stream."""
         self._deciding = asyncio.Lock()
+        self._others_found: list[StreamInfo] = []
+        """New streams that were none of the known ones."""
 
     def health(self) -> list[StreamHealth]:
         """The streams that are being read. None of them is aligned: nothing of it is stored."""
@@ -143,10 +145,13 @@ class StreamIdentification:
             if any(len(stored & one.names) > common for one in rivals):
                 continue
             candidates.append(Candidate(place.id, len(stored), reading.entities, common))
-        only = not rivals and len(self._candidates(reading.stream)) == 1
+        like = [one for one in self._others_found if alike(one, reading.stream)]
+        only = not rivals and not like and len(self._candidates(reading.stream)) == 1
         chosen = choose_place(candidates, only=only)
         one = next((one for one in candidates if one.id == chosen), None)
-        if one is not None:
+        if one is None:
+            self._others_found.append(reading.stream)
+        else:
             text = (
                 f"{reading.stream.id} has its place: {one.common:,} entities agree, of"
                 f" {one.stored:,} stored and {one.stated:,} stated"

@@ -272,7 +272,13 @@ class MultiProcessConsumer(SinkService):
 
     async def _settle_withdrawn(self) -> None:
         gone = await self._withdrawn.settle(self._read_streams())
+        if not gone:
+            return
         self._streams = [stream for stream in self._streams if stream.id not in gone]
+        for worker in self._workers:
+            for id_ in gone:
+                worker.streams.pop(id_, None)
+            worker.process.assign(self._assignment(worker))
 
     def _is_aligned(self) -> bool:
         health = self.health()
@@ -322,6 +328,8 @@ class _Worker:
             return
         self.health = report.health
         for stream in report.health.streams:
+            if stream.stream not in self.streams:
+                continue
             self.streams[stream.stream] = counted_stream(stream, self._before.get(stream.stream))
 
     def lost(self, why: str) -> None:
