@@ -187,12 +187,12 @@ class MultiProcessConsumer(SinkService):
             await self._until(lambda: not holding())
 
     def _assign(self, streams: Sequence[StreamInfo], group: asyncio.TaskGroup) -> None:
-        idle = [worker for worker in self._workers if not worker.streams]
         for stream in streams:
             worker = min(self._workers, key=lambda one: len(one.streams))
             worker.streams[stream.id] = unread_stream(stream)
         for worker in self._workers:
-            if worker.streams and worker in idle:
+            if worker.streams and not worker.kept:
+                worker.kept = True
                 group.create_task(self._keep(worker), name=f"instep {self.name} worker")
             else:
                 # The others learn the new names, too.
@@ -308,12 +308,15 @@ class _Worker:
         """The fatal error with which it has ended."""
         self.silent = True
         """Whether its process has not reported yet."""
+        self.kept = False
+        """Whether it is kept running: from its first stream on."""
         self._before: dict[str, StreamHealth] = {}
         """What processes that have ended had counted."""
 
     def clear(self) -> None:
         """It has no streams any more."""
         self.streams, self._before = {}, {}
+        self.kept = False
         self.begin()
 
     def begin(self) -> None:
