@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from datetime import UTC, datetime
 from typing import Any, Self
 
 from aiohttp import WSMsgType, web
 
 __all__ = ["SmallProvider", "stated"]
 
+_BEGAN_S = time.time() - 60.0
 _CONTEXT = "tapi-common:context"
 _STREAMS = "tapi-streaming:stream-context"
 
@@ -22,8 +25,8 @@ def stated(
     kind: str = "CREATE_UPDATE",
     **body: Any,
 ) -> dict[str, Any]:
-    """The log-record with this number, for its token, its offset and its second."""
-    at = f"2026-11-26T10:00:{number:02d}.000Z"
+    """The log-record with this number, for its token, its offset and its second of a minute ago."""
+    at = datetime.fromtimestamp(_BEGAN_S + number, UTC).isoformat().replace("+00:00", "Z")
     header = {
         "token": f"t{number}",
         "log-append-time-stamp": at,
@@ -36,7 +39,10 @@ def stated(
     }
     if not entity_class:
         return {"log-record-header": header}
-    content = {"event-time-stamp": {"primary-time-stamp": at}, "record-content": entity_class}
+    content: dict[str, Any] = {
+        "event-time-stamp": {"primary-time-stamp": at},
+        "record-content": entity_class,
+    }
     if entity is not None:
         content[entity_class.lower().replace("_", "-")] = entity
     return {"log-record-header": header, "log-record-body": {**content, **body}}
