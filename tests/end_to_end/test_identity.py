@@ -168,3 +168,21 @@ async def test_5_10_1_a_provider_that_answers_501_to_latest_is_read_from_the_old
         async with following(served, tmp_path) as (_, reader):
             await becomes(reader, [("NODE", "n")])
         assert served.opened_at == ["latest", "oldest"]
+
+
+async def test_a_connection_tells_where_the_stream_was_opened(tmp_path: Path) -> None:
+    async with SmallProvider("NODE") as served:
+        served.context = {TOPOLOGY: {"topology": [{"uuid": "t", "node": [{"uuid": "n"}]}]}}
+        built = source.build({"endpoints": [served.url]}, "test")
+        consumer = Consumer("test", built, SqlStore(f"sqlite:///{tmp_path}/store.db"), QUICK)
+        told: list[tuple[str, str]] = []
+
+        async def listen() -> None:
+            told.extend([(event.kind, event.text) async for event in consumer.events()])
+
+        listening = asyncio.create_task(listen())
+        await asyncio.sleep(0)
+        async with consumer:
+            await consumer.aligned(DEADLINE_S)
+        await listening
+        assert ("connected", "from the latest record") in told
