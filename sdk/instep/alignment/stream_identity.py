@@ -102,19 +102,20 @@ def alike(one: StreamInfo, other: StreamInfo) -> bool:
     return _carried(one) == _carried(other)
 
 
-def choose_place(candidates: Sequence[Candidate], *, only: bool) -> str | None:
+def choose_place(candidates: Sequence[Candidate], *, only: bool, id_: str = "") -> str | None:
     """The id of the stream that a new one is (A20); None: it is none of them.
 
     Args:
         candidates: The streams that are not offered any more and carry the same classes.
         only: Whether no other new stream may be one of them.
+        id_: The id of the new stream. It decides where nothing is stored that could be lost.
     """
     agreeing = [one for one in candidates if one.agrees]
     if agreeing:
         return max(agreeing, key=lambda one: one.common).id
     if only and len(candidates) == 1 and not (candidates[0].stored and candidates[0].stated):
         return candidates[0].id
-    return None
+    return next((one.id for one in candidates if one.id == id_ and not one.stored), None)
 
 
 def unused_id(stream: StreamInfo, used: Iterable[str]) -> str:

@@ -130,3 +130,6 @@ def test_an_empty_side_agrees_only_where_no_other_stream_can_be_meant() -> None:
     assert choose_place([Candidate("x", 9, 0, 0)], only=False) is None
     two = [Candidate("x", 0, 9, 0), Candidate("y", 0, 9, 0)]
     assert choose_place(two, only=True) is None
+    # An id decides where nothing is stored: of two empty streams of alarms, for example.
+    assert choose_place(two, only=False, id_="y") == "y"
+    assert choose_place([Candidate("y", 9, 0, 0)], only=False, id_="y") is None

@@ -147,7 +147,7 @@ class StreamIdentification:
             candidates.append(Candidate(place.id, len(stored), reading.entities, common))
         like = [one for one in self._others_found if alike(one, reading.stream)]
         only = not rivals and not like and len(self._candidates(reading.stream)) == 1
-        chosen = choose_place(candidates, only=only)
+        chosen = choose_place(candidates, only=only, id_=reading.stream.id)
         one = next((one for one in candidates if one.id == chosen), None)
         if one is None:
             self._others_found.append(reading.stream)
