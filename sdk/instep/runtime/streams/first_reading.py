@@ -12,7 +12,7 @@ from instep.errors import StreamGoneError
 from instep.model.batches import Batch, CommitResult
 from instep.model.entities import identity_digest
 from instep.model.position import Position
-from instep.model.records import Record
+from instep.model.records import Record, RecordHeader
 from instep.model.streams import StreamInfo, SweepEstimate
 from instep.ports.sink import Sink
 from instep.ports.source import Source
@@ -111,7 +111,7 @@ class _Names(Sink):
     async def open(self, consumer: str) -> None:
         """Nothing is to be opened."""
 
-    async def position(self, _: StreamInfo) -> Position:
+    async def position(self, stream: StreamInfo) -> Position:  # noqa: ARG002 — there is one
         self.by_key.clear()
         return Position()
 
@@ -126,10 +126,19 @@ class _Names(Sink):
             else:
                 self.by_key[record.key] = _identity(record)
 
-    async def estimate_sweep(self, *_: object) -> SweepEstimate:
+    async def estimate_sweep(
+        self,
+        stream: str,  # noqa: ARG002 — nothing is kept that could be swept
+        attempt: int,  # noqa: ARG002
+    ) -> SweepEstimate:
         return SweepEstimate(0, 0)
 
-    async def has_older_entity(self, *_: object) -> bool:
+    async def has_older_entity(
+        self,
+        stream: str,  # noqa: ARG002
+        record: RecordHeader,  # noqa: ARG002
+        lineage: int,  # noqa: ARG002
+    ) -> bool:
         return False
 
     async def close(self) -> None:
