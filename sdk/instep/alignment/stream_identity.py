@@ -18,7 +18,15 @@ import msgspec
 
 from instep.model.streams import StreamInfo
 
-__all__ = ["Candidate", "Matched", "alike", "choose_place", "match_streams", "unused_id"]
+__all__ = [
+    "Candidate",
+    "Matched",
+    "alike",
+    "choose_place",
+    "log_of",
+    "match_streams",
+    "unused_id",
+]
 
 
 class Matched(msgspec.Struct, frozen=True):
@@ -57,12 +65,18 @@ def match_streams(
     """Recognise the offered streams by names, as far as these suffice (A20).
 
     By uuid, and by id where that can mean no other: it has the same uuid, or no other stream on
-    either side carries the same by the same strategy. `proven`: uuids that were shown to be those
-    of known streams → the ids of these.
+    either side carries the same by the same strategy. `proven`: logs (`log_of`) that were shown to
+    be those of known streams → the ids of these.
     """
     places = {stream.id: stream for stream in known}
-    shown = {uuid: id_ for uuid, id_ in (proven or {}).items() if id_ in places}
-    names = {n: shown[one.uuid] for n, one in enumerate(offered) if one.uuid in shown}
+    ours_now = {stream.uuid for stream in places.values()}
+    shown = {log: id_ for log, id_ in (proven or {}).items() if id_ in places}
+    names: dict[int, str] = {}
+    # Of two that were one stream once, that which it is now.
+    for n in sorted(range(len(offered)), key=lambda n: _by_uuid(offered[n]) not in ours_now):
+        place_id = shown.get(log_of(offered[n]))
+        if place_id is not None and place_id not in names.values():
+            names[n] = place_id
     ours, theirs = Counter(map(_carried, places.values())), Counter(map(_carried, offered))
 
     def id_decides(place: StreamInfo, stream: StreamInfo) -> bool:
@@ -73,7 +87,7 @@ def match_streams(
             return place.endpoint == stream.endpoint
         return ours[_carried(place)] == 1 and theirs[_carried(stream)] == 1
 
-    for identity, decides in ((_by_id, id_decides), (_by_uuid, None)):
+    for identity, decides in ((_by_uuid, None), (_by_id, id_decides)):
         taken = set(names.values())
         free = _singles((one for one in places.values() if one.id not in taken), identity)
         rest = _singles((one for n, one in enumerate(offered) if n not in names), identity)
@@ -95,6 +109,11 @@ def match_streams(
             used.add(new.id)
             named.append(new)
     return Matched(tuple(named), tuple(doubtful), tuple(missing))
+
+
+def log_of(stream: StreamInfo) -> str:
+    """Names the log of a stream, whatever else the stream is called."""
+    return stream.uuid or stream.origin
 
 
 def alike(one: StreamInfo, other: StreamInfo) -> bool:

@@ -193,6 +193,7 @@ class Consumer(SinkService):
         """
 
         def follow(stream: StreamInfo) -> None:
+            self._withdrawn.found(stream.id)
             if stream.id not in self._workers:
                 self._start([stream], group)
 

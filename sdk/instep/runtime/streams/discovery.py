@@ -15,7 +15,7 @@ from collections.abc import (
 
 import msgspec
 
-from instep.alignment.stream_identity import match_streams, unused_id
+from instep.alignment.stream_identity import log_of, match_streams, unused_id
 from instep.errors import AuthenticationError, DiscoveryError, InstepError, NoStreamError, SinkError
 from instep.model.streams import StreamInfo
 from instep.ports.sink import Sink
@@ -62,7 +62,7 @@ class StreamDiscovery:
         self._missing_since_s: dict[str, float] = {}
         self._known: dict[str, StreamInfo] = {}
         self._proven: dict[str, str] = {}
-        """The uuids of streams that were recognised by what they carry → their ids in the store."""
+        """The logs of streams that were recognised by what they carry → their ids in the store."""
         self._now = environment.steady()
 
     async def first(self, unoffered: Callable[[], Awaitable[None]]) -> list[StreamInfo]:
@@ -140,8 +140,10 @@ class StreamDiscovery:
         used = {*self._known, *(one.id for one in self.doubtful if one is not stream)}
         id_ = place or (unused_id(stream, used) if stream.id in used else stream.id)
         named = msgspec.structs.replace(stream, id=id_)
-        if stream.uuid:
-            self._proven[stream.uuid] = id_
+        # Where an instance is gone back to, its stream needs no second reading.
+        former = self._known.get(id_)
+        for one in (named, former) if former is not None else (named,):
+            self._proven[log_of(one)] = id_
         self._known[id_] = self._offered[id_] = named
         self.doubtful = tuple(one for one in self.doubtful if one.origin != stream.origin)
         self.missing = tuple(one for one in self.missing if one.id != id_)

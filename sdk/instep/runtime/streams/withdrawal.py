@@ -38,6 +38,10 @@ class WithdrawnStreams:
         self.streams.clear()
         self._tried.clear()
 
+    def found(self, id_: str) -> None:
+        """The stream is offered under another name: it is followed from now on."""
+        self.streams.pop(id_, None)
+
     async def settle(self, health: Iterable[StreamHealth]) -> list[str]:
         """Take over what the last discovery has found: mark what is not offered, and what is again,
         and retire what is proven by the streams that are aligned. Returns the ids of streams of

@@ -139,6 +139,7 @@ class MultiProcessConsumer(SinkService):
         """
 
         def follow(stream: StreamInfo) -> None:
+            self._withdrawn.found(stream.id)
             ids = [one.id for one in self._streams]
             if stream.id not in ids:
                 group.create_task(self._start([stream], group))
