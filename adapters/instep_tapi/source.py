@@ -43,7 +43,12 @@ from instep_tapi.endpoints.selection import (
     select,
     stream_address,
 )
-from instep_tapi.facts.containment import carried_classes, carried_events, contained_members
+from instep_tapi.facts.containment import (
+    SERIES_CLASSES,
+    carried_classes,
+    carried_events,
+    contained_members,
+)
 from instep_tapi.facts.names import LogRecordStrategy
 from instep_tapi.feeds.held_bytes import HeldBytes
 from instep_tapi.options import Bearer, Options, host_of
@@ -358,6 +363,7 @@ class TapiSource(Source):
             if mode is Mode.BASELINE
             else frozenset(),
             event_classes=carried_events(type_.classes),
+            states_series=not SERIES_CLASSES.isdisjoint(type_.classes),
             contained=contained_members(followed) if mode is Mode.BASELINE else frozenset(),
             clock_offset_us=self._endpoints[address.endpoint].rest.clock_offset_us,
             details=msgspec.to_builtins(details),

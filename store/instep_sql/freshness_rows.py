@@ -9,8 +9,8 @@ from uuid import uuid4
 from sqlalchemy import Connection, text
 
 from instep.model.freshness import StreamReport
+from instep.model.storable import without_nul
 from instep_sql.engine.dialect import Dialect
-from instep_sql.engine.value_check import without_nul
 
 __all__ = ["Follower"]
 

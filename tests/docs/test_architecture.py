@@ -31,7 +31,7 @@ PAGES = {page.name: page.read_text(encoding="utf-8") for page in sorted(TOPICS.g
 RULES = {tag: text for page in PAGES.values() for tag, text in items(page).items()}
 ALL_RULES = [
     *(f"A{n}" for n in range(1, 17)),
-    *("A17", "A19", "A22"),
+    *("A17", "A19", "A20", "A22"),
     *(f"S{n}" for n in range(1, 13)),
     "L1",
     "L2",

@@ -24,9 +24,9 @@ from instep.model.streams import StreamInfo
 from instep.ports.reader import StoreReader
 from instep.testing.relay import Forward, HttpRule, Relay, Request, Response, SwallowedMessages
 from instep_sql import SqlStore
+from instep_tapi.facts.names import LogStorageStrategy
 from instep_tapi.plugin import source
 from instep_tapi.wire.authenticity import Hmac, HmacOptions
-from instep_tapi.wire.names import LogStorageStrategy
 from instep_tapi_provider import Provider, ProviderSettings, RecordStyle, StreamSettings
 from tests.end_to_end.site_kit import network
 from tests.postgres_kit import replica_of, serving

@@ -8,28 +8,29 @@ from instep.model.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from instep.model.batches import Batch, CommitResult, SweepStep
-    from instep.model.holds import Hold
     from instep.model.entities import JournalEnd
     from instep.model.freshness import Freshness, FreshnessState, StreamReport
+    from instep.model.holds import Hold
     from instep.model.messages import Attachment, MessageHeader
     from instep.model.position import SweepBarrier
     from instep.model.ranges import Ranges
     from instep.model.records import DecodedRecords, RecordChunk, RecordHeader, Unreadable
-    from instep.model.streams import Start, StreamState, SweepEstimate
+    from instep.model.streams import Retirement, Start, StreamState, SweepEstimate
 
 __all__ = [
     "Attachment",
     "Batch",
     "CommitResult",
     "DecodedRecords",
-    "Hold",
     "Freshness",
     "FreshnessState",
+    "Hold",
     "JournalEnd",
     "MessageHeader",
     "Ranges",
     "RecordChunk",
     "RecordHeader",
+    "Retirement",
     "Start",
     "StreamReport",
     "StreamState",
@@ -59,6 +60,7 @@ __getattr__, __dir__ = lazy_exports(
             "Unreadable",
         ),
         "instep.model.streams": (
+            "Retirement",
             "Start",
             "StreamState",
             "SweepEstimate",

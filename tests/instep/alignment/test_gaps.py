@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
 from typing import Any
 
+import msgspec
 import pytest
 
 from instep import Position

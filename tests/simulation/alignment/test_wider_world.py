@@ -13,9 +13,7 @@ _QUICK = LogOptions(entities=8, change_every_s=3.0, duration_s=150.0)
 
 
 def _log(storage: str, **more: Any) -> LogOptions:
-    return LogOptions(
-        storage=storage, entities=8, change_every_s=3.0, duration_s=150.0, **more
-    )
+    return LogOptions(storage=storage, entities=8, change_every_s=3.0, duration_s=150.0, **more)
 
 
 @pytest.mark.parametrize("seed", range(3))

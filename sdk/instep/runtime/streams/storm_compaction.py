@@ -23,13 +23,17 @@ from instep.model.records import RecordChunk, RecordHeader
 __all__ = ["decoded_storm", "is_storm"]
 
 _RECORDS_PER_KEY: Final = 2
-"""From this ratio on, compaction saves more than it costs."""
+"""From this ratio on, compaction saves more than it costs …"""
+_FEWEST_RECORDS: Final = 100
+"""… where there are so many. Of few, each is looked at: two classes may share a key (A13)."""
 
 
 def is_storm(records: Sequence[RecordHeader]) -> bool:
     """Whether there are at least `_RECORDS_PER_KEY` records per key, in columns."""
-    return isinstance(records, Columns) and (
-        len(records) >= _RECORDS_PER_KEY * len(set(records.keys)) > 0
+    return (
+        isinstance(records, Columns)
+        and len(records) >= _FEWEST_RECORDS
+        and len(records) >= _RECORDS_PER_KEY * len(set(records.keys))
     )
 
 
