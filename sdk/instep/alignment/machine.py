@@ -447,7 +447,7 @@ class Alignment:
         return batch
 
     def _count_unreadable(self, position: Position, chunk: RecordChunk) -> Position:
-        """Note what of a delivery could be read, and hold what an attempt cannot prove absent (A17).
+        """Note what of a delivery could be read; hold what an attempt cannot prove absent (A17).
 
         Called where the delivery is used: one that an effect holds up is given again.
         """
@@ -700,28 +700,22 @@ class Alignment:
             self._progress.silence_from(now_us)
         elif self._lost(now_us, now_us):
             return None
-        elif not self._pending_commit and self._doubts_silence(now_us):
-            self._on_continuity(Continuity.DOUBTFUL, None, now_us)
-            return self._doubt_batch()
         elif self._readability.nothing_readable:
             # What was refused is missing: its end is no silence.
             pass
+        elif not self._pending_commit and self._doubts_silence(now_us):
+            self._on_continuity(Continuity.DOUBTFUL, None, now_us)
+            return self._doubt_batch()
         elif self.position.phase is not Phase.ALIGNING and self._progress.quiet(now_us):
             until_us = self._progress.heard_until(now_us) - int(self.settings.quiet_s * _US)
             self.lag.silent(until_us, self.position.phase)
             self._realign_if_recovered(now_us)
-        if baseline_due(self.position, self.settings.rebaseline_min_s, now_us):
-            self.realign("a tombstone named an entity that only the baseline knew")
-            return None
-        if not self._pending_commit and self._realign_for_gap(self.position, now_us):
+        if self._realign_if_due(now_us):
             return None
         held = self._held_empty and self.position.phase is Phase.SWEEP_HELD
         if held and self._others_stated and not self._estimate_requested:
             self._estimate_requested = True
             self._effects.append(EstimateSweep(self.position.attempt))
-        if reread_due(self.position, now_us):
-            self.realign("the provider stated nothing of what is stored: it is read again")
-            return None
         self._consider(self.position, now_us)
         if self.position.phase not in (Phase.ALIGNING, Phase.CONFIRMING, Phase.LOST):
             # What an attempt has read counts as known once the attempt has seen enough.
@@ -729,6 +723,16 @@ class Alignment:
         if self.has_pending_commit or self.lag.heartbeat_due(self.position):
             return self._batch(self._advance())
         return None
+
+    def _realign_if_due(self, now_us: int) -> bool:
+        """Realign where a baseline or a gap calls for it. True: the stream is opened again."""
+        if baseline_due(self.position, self.settings.rebaseline_min_s, now_us):
+            self.realign("a tombstone named an entity that only the baseline knew")
+            return True
+        if reread_due(self.position, now_us):
+            self.realign("the provider stated nothing of what is stored: it is read again")
+            return True
+        return not self._pending_commit and self._realign_for_gap(self.position, now_us)
 
     def _on_continuity(
         self, continuity: Continuity, record: RecordHeader | None, now_us: int
