@@ -23,7 +23,7 @@ def stated(
     entity_class: str = "",
     entity: dict[str, Any] | None = None,
     kind: str = "CREATE_UPDATE",
-    **body: Any,
+    parent: Any = None,
 ) -> dict[str, Any]:
     """The log-record with this number, for its token, its offset and its second of a minute ago."""
     at = datetime.fromtimestamp(_BEGAN_S + number, UTC).isoformat().replace("+00:00", "Z")
@@ -45,7 +45,9 @@ def stated(
     }
     if entity is not None:
         content[entity_class.lower().replace("_", "-")] = entity
-    return {"log-record-header": header, "log-record-body": {**content, **body}}
+    if parent is not None:
+        content["parent-address"] = parent
+    return {"log-record-header": header, "log-record-body": content}
 
 
 class SmallProvider:
@@ -59,7 +61,7 @@ class SmallProvider:
         self.refuse_latest = False
         self.opened_at: list[str] = []
         self.url = ""
-        self._type = {
+        self._type: dict[str, Any] = {
             "uuid": "type",
             "record-content": list(classes),
             "log-storage-strategy": storage,

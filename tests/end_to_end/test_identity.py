@@ -14,6 +14,8 @@ import pytest
 from instep import Consumer
 from instep_sql import SqlStore
 from instep_sql.reader import SqlReader
+from instep_tapi.derivations import references
+from instep_tapi.derivations.measurements import measurements
 from instep_tapi.plugin import source
 from tests.end_to_end.site_kit import QUICK
 from tests.end_to_end.small_provider_kit import SmallProvider, stated
@@ -82,7 +84,7 @@ async def test_a13_two_classes_under_one_key_in_a_compacted_log(
 ) -> None:
     async with SmallProvider("NODE", "DEVICE", storage="COMPACTED") as served:
         served.log += [
-            stated(1, "x", "NODE", {"uuid": "x"}, **{"parent-address": ["topology-uuid:t"]}),
+            stated(1, "x", "NODE", {"uuid": "x"}, parent=["topology-uuid:t"]),
             stated(2, "x", "DEVICE", {"uuid": "x"}),
         ]
         async with following(served, tmp_path, journal=journal) as (_, reader):
@@ -100,10 +102,10 @@ async def test_rfc_4122_3_upper_case_in_the_get_and_lower_case_in_the_stream(
 ) -> None:
     async with SmallProvider("NODE") as served:
         served.context = {TOPOLOGY: {"topology": [{"uuid": "t", "node": [{"uuid": UPPER}]}]}}
-        address = {"parent-address": ["topology-uuid:t"]}
+        address = ["topology-uuid:t"]
         async with following(served, tmp_path) as (_, reader):
             await becomes(reader, [("NODE", UPPER)])
-            served.log.append(stated(1, LOWER, "NODE", {"uuid": LOWER}, **address))
+            served.log.append(stated(1, LOWER, "NODE", {"uuid": LOWER}, parent=address))
             await becomes(reader, [("NODE", LOWER)])
             assert (await deviations(reader))["uuid-case"] == 1
 
@@ -124,12 +126,12 @@ async def test_3_10_1_a_parent_address_in_another_spelling_has_its_place(
     tmp_path: Path, address: Any
 ) -> None:
     async with SmallProvider("NODE_EDGE_POINT", storage="COMPACTED") as served:
-        point = stated(1, "p", "NODE_EDGE_POINT", {"uuid": "p"}, **{"parent-address": address})
+        point = stated(1, "p", "NODE_EDGE_POINT", {"uuid": "p"}, parent=address)
         served.log.append(point)
         async with following(served, tmp_path, references=True) as (_, reader):
-            path = [(one.name, one.uuid) for one in await reader.path("p")]
+            path = [(one.name, one.uuid) for one in await references.path(reader, "p")]
             assert path == [("topology-uuid", "T"), ("node-uuid", "N")]
-            assert [one.key async for one in reader.children("N")] == ["p"]
+            assert [one.key async for one in references.children(reader, "N")] == ["p"]
             counted = (await deviations(reader)).keys()
             assert counted & {"parent-address-order", "parent-address-spelling"}
 
@@ -149,12 +151,10 @@ async def test_3_9_2_6_periods_of_measurement_are_read_from_the_oldest_record(
             }
             address = ["oam-job-uuid:5a1c", "pm-current-data-local-id:east"]
             served.log.append(
-                stated(
-                    number, f"h{number}", "PM_HISTORY_DATA", period, **{"parent-address": address}
-                )
+                stated(number, f"h{number}", "PM_HISTORY_DATA", period, parent=address)
             )
         async with following(served, tmp_path, measurements=True) as (_, reader):
-            periods = [one async for one in reader.measurements(series="5a1c/east")]
+            periods = [one async for one in measurements(reader, series="5a1c/east")]
             assert len(periods) == 3
         assert served.opened_at == ["oldest"]
 
