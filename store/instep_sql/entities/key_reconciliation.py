@@ -40,6 +40,7 @@ __all__ = [
     "join_baseline",
     "mark_proven",
     "purge_tombstones",
+    "shared_key",
 ]
 
 UUID_CASE: Final = "uuid-case"
@@ -77,6 +78,11 @@ _PURGE: Final = text("DELETE FROM instep_tombstone WHERE stream_no = :no AND att
 
 class SharedKey(Exception):
     """Two classes were met under one key."""
+
+
+def shared_key(key: str, entity_class: str) -> str:
+    """The key of an entity whose own key is that of an entity of another class (A13)."""
+    return f"{key}#{entity_class}"
 
 
 class ReconciledRecords(msgspec.Struct, frozen=True):
@@ -169,11 +175,10 @@ class _Rows:
         if not record.uuid:
             row = self.by_key.get(record.key)
             # A header-only end may name the entity by its uuid, or by its address.
-            named_by_uuid = self.by_uuid.get(folded_uuid(record.key))
-            return [row] if row else (named_by_uuid or self._at(record.key))[:1]
+            return [row] if row else (self._named(record.key, record) or self._at(record.key))[:1]
         rows = [
             row
-            for row in self.by_uuid.get(folded_uuid(record.uuid), ())
+            for row in self._named(record.uuid, record)
             if (record.ends and not record.entity_class) or row.entity_class == record.entity_class
         ]
         named = [row for row in rows if row.key == record.key]
@@ -190,6 +195,13 @@ class _Rows:
         if not here and not parents.begin(record.key):
             here = [row for row in moved if not row.claimed]
         return here[:1]
+
+    def _named(self, uuid: str, record: Record) -> list[_Row]:
+        """The rows of this uuid. One that shares its key is not meant by the key alone."""
+        rows = self.by_uuid.get(folded_uuid(uuid), ())
+        if record.entity_class:
+            return list(rows)
+        return [row for row in rows if row.key != shared_key(record.key, row.entity_class)]
 
     def _at(self, key: str) -> list[_Row]:
         """The rows at the place of a key that is a whole address."""

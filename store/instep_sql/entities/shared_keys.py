@@ -10,7 +10,7 @@ only a commit that has written fewer rows than it stated looks for the reason.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -19,13 +19,17 @@ from sqlalchemy import Connection, text
 from instep.model.columns import RecordColumns
 from instep.model.records import Record, RecordType
 from instep_sql.engine.dialect import Dialect, json_array
-from instep_sql.entities.key_reconciliation import Tombstone, add_tombstones, find_tombstones
+from instep_sql.entities.key_reconciliation import (
+    Tombstone,
+    add_tombstones,
+    find_tombstones,
+    shared_key,
+)
 from instep_sql.entities.streams import StreamRow
 
 __all__ = ["DEVIATION", "are_met", "are_within", "separate"]
 
 DEVIATION: Final = "key-shared"
-_MARK: Final = "#"
 _FOUND: Final = "SELECT key, class FROM instep_entity WHERE stream_no = :no AND key IN {members}"
 _ANSWERED: Final = "DELETE FROM instep_tombstone WHERE stream_no = :no AND key = :key"
 
@@ -68,31 +72,31 @@ def separate(
     the stream states.
 
     An end that states a class ends the entity of that class. A header alone is the second half of
-    such an end, where one came before it (A4); else it ends the entity that has the key.
+    such an end, where one came before it (A4); else it ends the entity that has the key, or the
+    only one that is left.
     """
     stream.shared_classes |= {one.entity_class for one in records if one.entity_class}
     keys = {one.key for one in records}
-    names = keys | {_own(key, of) for key in keys for of in stream.shared_classes}
+    names = keys | {shared_key(key, of) for key in keys for of in stream.shared_classes}
     rows = _classes(connection, dialect, stream.no, names)
-    ended = {one.key for one in find_tombstones(connection, dialect, stream.no, names)}
+    found = find_tombstones(connection, dialect, stream.no, names)
+    ended = {one.key: one.appended_at_us for one in found}
     separated: list[Record] = []
     moved = 0
     for record in records:
         key = _key_of(record, rows, ended, stream.shared_classes)
         if record.ends:
             rows.pop(key, None)
-            if record.entity_class:
-                ended.add(key)
+            if record.entity_class or record.kind is RecordType.DELETE:
+                ended[key] = record.appended_at_us
                 end = Tombstone(key, "", 0, stream.position.attempt, record.appended_at_us)
                 add_tombstones(connection, dialect, stream.no, [end])
-            elif key in ended:
-                ended.discard(key)
+            elif ended.pop(key, None) is not None:
                 connection.execute(text(_ANSWERED), {"no": stream.no, "key": key})
         else:
             rows[key] = record.entity_class
-            if key in ended:
+            if ended.pop(key, None) is not None:
                 # It was made anew: what ends it next is no second half.
-                ended.discard(key)
                 connection.execute(text(_ANSWERED), {"no": stream.no, "key": key})
         moved += key != record.key
         separated.append(record if key == record.key else replace(record, key=key))
@@ -100,22 +104,23 @@ def separate(
 
 
 def _key_of(
-    record: Record, rows: dict[str, str], ended: Collection[str], classes: Collection[str]
+    record: Record,
+    rows: Mapping[str, str],
+    ended: Mapping[str, int],
+    classes: Collection[str],
 ) -> str:
     key, entity_class = record.key, record.entity_class
     if not entity_class:
-        halves = [_own(key, of) for of in sorted(classes) if _own(key, of) in ended]
+        halves = [shared_key(key, of) for of in sorted(classes) if shared_key(key, of) in ended]
         if record.kind is RecordType.TOMBSTONE and (halves or key in ended):
             return halves[0] if halves else key
-        return key
-    own = _own(key, entity_class)
+        others = [shared_key(key, of) for of in sorted(classes) if shared_key(key, of) in rows]
+        repeated = record.appended_at_us == ended.get(key)
+        return key if key in rows or repeated or len(others) != 1 else others[0]
+    own = shared_key(key, entity_class)
     if own in rows:
         return own
     return key if rows.get(key, entity_class) in ("", entity_class) else own
-
-
-def _own(key: str, entity_class: str) -> str:
-    return f"{key}{_MARK}{entity_class}"
 
 
 def _classes(
