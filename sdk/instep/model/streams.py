@@ -54,6 +54,8 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode = Mode.LOG
     classes: tuple[str, ...] = ()
     """The entity classes of the log, by the names in its records; empty: not declared."""
+    one_class: bool = False
+    """Whether all its entities are of one class, so that each key is that of one entity (A13)."""
     partial_updates: bool = False
     """Whether a record may be a partial update, to be merged into the stored entity."""
     may_start_with_snapshot: bool = True

@@ -132,7 +132,6 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
     if row is None:
         return None
     info = json.loads(row.info)
-    classes = info.get("classes", ())
     return StreamRow(
         no=row.id,
         position=decode_position(row.position),
@@ -140,7 +139,7 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
         journal=Journal(row.journal),
         change_only=bool(row.parted) or info.get("partial_updates", False),
         baseline=info.get("mode") == Mode.BASELINE,
-        mixed=len(classes) != 1 or classes[0] == "ANY_CLASS",
+        mixed=not info.get("one_class", False),
         shared_classes=_shared_classes(connection, row)
         if "key-shared" in row.deviations
         else set(),

@@ -31,7 +31,9 @@ def test_a_stream_that_is_not_offered_is_shown_and_retired(tmp_path: Path) -> No
     assert network["unproven"] == network["entities"] == 1
     assert network["not_offered_at"]
     assert quiet["not_offered_at"] is None
-    assert "phase        not-offered" in instep("status", "--stream", "network", *at).stdout
+    assert (
+        "phase        not offered any more" in instep("status", "--stream", "network", *at).stdout
+    )
     [whole] = lines(instep("streams", "show", "--stream", "network", *at, "--format", "jsonl"))
     assert whole["token"] == "t1"
     assert "not offered" in instep("streams", "show", "--stream", "network", *at).stdout

@@ -8,7 +8,6 @@ import contextlib
 from collections.abc import Callable, Iterable
 
 from instep.errors import ConfigurationError, InstepError
-from instep.model.position import Phase
 from instep.model.streams import StreamInfo
 from instep.ports.sink import Sink
 from instep.runtime.health import StreamHealth
@@ -76,11 +75,7 @@ class WithdrawnStreams:
         return [id_ for id_ in missing if id_ in self.streams and id_ not in stored]
 
     async def _retire(self, health: Iterable[StreamHealth]) -> list[str]:
-        proofs = {
-            one.stream: one.attempt
-            for one in health
-            if one.phase is Phase.ALIGNED and one.caught_up
-        }
+        proofs = {one.stream: one.attempt for one in health if one.freshness.in_step}
         retired: list[str] = []
         # Nothing else is proven where no stream was aligned anew.
         for id_ in [id_ for id_ in self.streams if proofs and self._tried.get(id_) != proofs]:

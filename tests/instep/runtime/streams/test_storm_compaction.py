@@ -26,7 +26,6 @@ from instep.model.records import (
     Unreadable,
 )
 from instep.runtime.streams import read_ahead as read_ahead_module
-from instep.runtime.streams import storm_compaction
 from instep.runtime.streams.read_ahead import ReadAhead
 from instep.runtime.streams.storm_compaction import decoded_storm
 from instep_sql import SqlStore
@@ -155,21 +154,6 @@ async def test_compacted_and_plain_leave_the_same_store() -> None:
     entities, position = await stored(batches(compact(statements)))
     assert (entities, position) == await stored(batches(plain(statements)))
     assert [one.key for one in entities] == ["b", "c", "a"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def small_storms() -> Iterator[None]:
-    """A few records are a storm."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(storm_compaction, "_FEWEST_RECORDS", 1)
-        yield
-
-
-def test_of_few_records_each_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two classes may share a key (A13)."""
-    monkeypatch.setattr(storm_compaction, "_FEWEST_RECORDS", 5)
-    [chunk] = chunks([[("a", RecordType.CREATE_UPDATE)] * 4])
-    assert isinstance(decoded_storm(chunk).records, RecordColumns)
 
 
 def test_only_a_storm_is_compacted() -> None:
