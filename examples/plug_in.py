@@ -30,7 +30,7 @@ from instep import (
     StreamInfo,
 )
 from instep.alignment import is_held
-from instep.model import Batch, CommitResult, RecordHeader, SweepEstimate, SweepStep, Unreadable
+from instep.model import Batch, CommitResult, SweepEstimate, SweepStep, Unreadable
 from instep.model.ordering import supersedes
 from instep.ports import Sink, StoreReader
 from instep_tapi import TapiSource, read_options
@@ -89,14 +89,6 @@ class JsonFile(Sink):
         entities = self._stream(stream).entities.values()
         unmarked = sum(entity.attempt < attempt for entity in entities)
         return SweepEstimate(total=len(entities), unmarked=unmarked)
-
-    async def has_older_entity(self, stream: str, record: RecordHeader, lineage: int) -> bool:
-        return any(
-            entity.lineage == lineage
-            and entity.record.partition == record.partition
-            and supersedes(record, entity.record)
-            for entity in self._stream(stream).entities.values()
-        )
 
     async def close(self) -> None:
         """Nothing is open between two commits."""

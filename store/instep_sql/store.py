@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, Self
+from typing import Any, Self
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from instep.errors import SinkError
 from instep.model.batches import Batch, CommitResult
 from instep.model.entities import Change, ChangeKind
 from instep.model.freshness import StreamReport
-from instep.model.ordering import SQL_PLACE, Place, supersedes_sql
 from instep.model.position import Position
-from instep.model.records import RecordHeader
 from instep.model.streams import Retirement, StreamInfo, SweepEstimate
 from instep.ports.sink import Sink
 from instep_sql import fencing
@@ -40,14 +38,6 @@ from instep_sql.projections.ready import ready_projection
 from instep_sql.reader import SqlReader, now_us
 
 __all__ = ["SqlStore"]
-
-_INCOMING: Final = Place(":lineage", ":partition", ":offset", ":appended_at_us")
-_HAS_OLDER_ENTITY: Final = text(f"""
-    SELECT EXISTS (
-        SELECT 1 FROM instep_entity
-        WHERE stream_no = :no AND token <> '' AND partition = :partition
-          AND {supersedes_sql(_INCOMING, Place.of("", SQL_PLACE))})
-""")
 
 
 class SqlStore(Sink):
@@ -346,26 +336,6 @@ class SqlStore(Sink):
         def ask(connection: Connection) -> bool:
             row = streams.find(connection, self._name, stream)
             return row is not None and sweep_approvals.is_approved(connection, row.no, attempt)
-
-        return await self.reader.database.run(ask)
-
-    async def has_older_entity(self, stream: str, record: RecordHeader, lineage: int) -> bool:
-        """Whether an entity of this lineage is stored whose record precedes this one in its
-        partition.
-        """
-
-        def ask(connection: Connection) -> bool:
-            row = streams.find(connection, self._name, stream)
-            if row is None:
-                return False
-            values = {
-                "no": row.no,
-                "lineage": lineage,
-                "partition": record.partition,
-                "offset": record.offset,
-                "appended_at_us": record.appended_at_us,
-            }
-            return bool(connection.execute(_HAS_OLDER_ENTITY, values).scalar_one())
 
         return await self.reader.database.run(ask)
 

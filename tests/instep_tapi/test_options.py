@@ -120,7 +120,7 @@ def test_a_certificate_file_without_certificates(tmp_path: Path) -> None:
 def test_a_quarantined_frame_is_read_again_as_its_stream_declares() -> None:
     by_log = StreamInfo(id="s", origin="o", kind="tapi")
     assert plugin.decode(b"[]", by_log).records == []
-    [unreadable] = plugin.decode(b"?", by_log).unreadable
+    [unreadable] = plugin.decode(b'{"token"', by_log).unreadable
     assert unreadable.stream == "s"
     node = {"record-content": "NODE", "node": {"uuid": "u"}}
     raw = json.dumps(log_record(body=node)).encode()

@@ -605,7 +605,7 @@ _LOGS: Final = [
     ),
     Mutation(
         "A17",
-        "store/instep_sql/entities/unmarked.py::held_sql",
+        "store/instep_sql/entities/held_sql.py::held_sql",
         '" OR ".join(',
         '" AND ".join(["1 = 0"]) or "".join(',
         "tests/instep_sql/entities/test_unproven.py::test_a17_what_may_be_meant_is_not_swept",

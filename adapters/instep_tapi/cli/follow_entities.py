@@ -15,7 +15,6 @@ from instep.config.plugins import build_sink
 from instep.model.batches import Batch, CommitResult
 from instep.model.entities import Change
 from instep.model.position import Position
-from instep.model.records import RecordHeader
 from instep.model.streams import Retirement, StreamInfo, SweepEstimate
 from instep.ports.audit import AuditMarks
 from instep.ports.sink import Sink
@@ -111,9 +110,6 @@ class PrintingSink(Sink):
 
     async def estimate_sweep(self, stream: str, attempt: int) -> SweepEstimate:
         return await self._store.estimate_sweep(stream, attempt)
-
-    async def has_older_entity(self, stream: str, record: RecordHeader, lineage: int) -> bool:
-        return await self._store.has_older_entity(stream, record, lineage)
 
     def audit(self, stream: StreamInfo) -> AbstractAsyncContextManager[AuditMarks]:
         return self._store.audit(stream)

@@ -34,6 +34,7 @@ from instep_tapi.facts.containment import CONTAINED_CLASSES
 from instep_tapi.facts.names import MAX_TEXT_CHARS, strip_module
 from instep_tapi.facts.times import UNBROKEN_CHARS, epoch_us, read_time
 from instep_tapi.wire.fast_offsets import read_offset_columns
+from instep_tapi.wire.fixed_width import cut_headers
 from instep_tapi.wire.frame_shape import MODULE, MORE, FrameShape, Names
 from instep_tapi.wire.framing import NO_BODY, BadRecord
 from instep_tapi.wire.lazy_columns import (
@@ -74,6 +75,7 @@ _REQUIRED: Final = {
     "inner",
     "never",
 }
+_VARYING: Final = ("token", "stamp", "key")
 _Decode = Callable[[bytes | msgspec.Raw], Any]
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -133,6 +135,11 @@ class FrameTemplate:
         self._opening = b"%b{%b:" % (b"".join(opened), _encode(names["header"]))
         self._body_mark = b",%b:" % _encode(names.get("body", ""))
         self._closing = b"}" * (len(opened) + 1)
+        of_header = {role: name for role, name in shape.header if role != MORE}
+        single = shape.has_place and not shape.in_list and "body" in names
+        self._fixed_width = [(role, of_header[role]) for role in _VARYING] if single else []
+        """The members of a header whose values differ from frame to frame, if each has one."""
+        self._place_name = of_header.get("place", "")
 
     def read(
         self, stream: str, frames: Sequence[bytes], *, with_bodies: bool
@@ -142,6 +149,9 @@ class FrameTemplate:
         Raises `ValueError`, `OverflowError`, `RecursionError` or `BadRecord` where a frame has
         another shape or unusual values.
         """
+        if not with_bodies and self._fixed_width:
+            with suppress(ValueError):
+                return self._read_fixed_width(stream, frames)
         headers, bodies, of_frames = self._split(frames, with_bodies=with_bodies)
         if not headers:
             return []
@@ -179,6 +189,40 @@ class FrameTemplate:
         return list(map(LazyRecord, repeat(stream), *columns, *more))
 
     # -- bytes -----------------------------------------------------------------------------------
+
+    def _read_fixed_width(self, stream: str, frames: Sequence[bytes]) -> LazyColumns:
+        """The same of frames whose headers are as long as the first, and differ in few values.
+        Raises `ValueError` where they are not so.
+        """
+        first, start, mark = frames[0], len(self._opening), self._body_mark
+        end = first.index(mark, start)
+        # Mostly, where the widths differ, the last one shows it.
+        if not (first.startswith(self._opening) and frames[-1].startswith(mark, end)):
+            raise ValueError("another width")
+        header = self._types.header(first[start:end])
+        values = [(name, getattr(header, role)) for role, name in self._fixed_width]
+        place = (self._place_name, bytes(header.place))
+        found = cut_headers(frames, end + len(mark), values, place)
+        times = {one: _read_append_time(one.decode()) for one in set(found.stamps)}
+        us = {one: at_us for one, (at_us, _) in times.items()}
+        appended_at_us = list(map(us.__getitem__, found.stamps))
+        if any(told for _, told in times.values()) or not in_order(found.offsets, appended_at_us):
+            raise ValueError("times or offsets that need a closer look")
+        if found.offsets[-1] > MAX_OFFSET:
+            raise ValueError("an offset that is too large")
+        count = len(frames)
+        arrays = HeaderArrays(
+            stream,
+            found.partition,
+            found.keys,
+            found.offsets,
+            appended_at_us,
+            [self._kinds[header.record_type]] * count,
+            found.tokens,
+        )
+        bodies = _UnparsedBodies(frames, [end] * count, mark, self._closing)
+        contexts = self._contexts([header], {}) * count
+        return LazyColumns(arrays, bodies, _rests([header]) * count, contexts, frames)
 
     def _split(self, frames: Sequence[bytes], *, with_bodies: bool) -> _Split:
         if not (with_bodies or self.shape.in_list):

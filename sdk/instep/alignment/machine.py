@@ -856,7 +856,8 @@ class Alignment:
         if position.phase is Phase.CONFIRMING:
             self._notice(NoticeKind.CONFIRMING, f"{Continuity.DOUBTFUL}: a probe will show it")
         elif self.durable.phase is Phase.CONFIRMING:
-            if position.phase in (Phase.ALIGNED, Phase.ALIGNING) and not self.realign_reason:
+            goes_on = position.attempt == self.durable.attempt and not self.realign_reason
+            if goes_on and position.phase in (Phase.ALIGNED, Phase.ALIGNING):
                 self._notice(NoticeKind.CONTINUED, "the stream goes on where it was left")
         elif position.phase is Phase.ALIGNED:
             removed = position.sweep_removed

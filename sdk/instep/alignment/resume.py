@@ -59,6 +59,9 @@ def is_compacted(stream: StreamInfo) -> bool:
 
 def is_gapless(stream: StreamInfo) -> bool:
     """Whether the log is never compacted between its ends: TRUNCATED, FULL_HISTORY."""
+    if not stream.resumable:
+        # A session has no log: its feed finds what is missing, and asks for a realignment.
+        return False
     if stream.mode is Mode.LOG:
         return not is_compacted(stream) and not stream.may_start_with_snapshot
     return not stream.compacts

@@ -49,8 +49,11 @@ _BODY_SHOWN_BYTES: Final = 400
 """Bytes of a body that are read for the table, whose column shows fewer."""
 
 
-class _Line(msgspec.Struct, omit_defaults=True, rename={"entity_class": "class"}):
-    """An entity as a line of JSON; `proven` and `unproven` show only where it is not proven."""
+_NAMES: Final = {"entity_class": "class", "unproven": "unproven_reason"}
+
+
+class _Line(msgspec.Struct, omit_defaults=True, rename=_NAMES):
+    """An entity as a line of JSON; `proven` and why not show only where it is not proven."""
 
     consumer: str
     stream: str

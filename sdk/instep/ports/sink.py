@@ -11,7 +11,6 @@ from instep.errors import AuditError, ConfigurationError
 from instep.model.batches import Batch, CommitResult
 from instep.model.freshness import StreamReport
 from instep.model.position import Position
-from instep.model.records import RecordHeader
 from instep.model.streams import Retirement, StreamInfo, SweepEstimate
 from instep.ports.audit import AuditMarks
 from instep.ports.lease import Lease
@@ -107,13 +106,6 @@ class Sink(ABC):
     async def estimate_sweep(self, stream: str, attempt: int) -> SweepEstimate:
         """Count the entities of the stream with this id, and those that no attempt from `attempt`
         on has marked (A6). Changes nothing; commits need not wait for it.
-        """
-
-    @abstractmethod
-    async def has_older_entity(self, stream: str, record: RecordHeader, lineage: int) -> bool:
-        """Whether an entity of this lineage is stored whose record lies before `record` in its
-        partition: by offset where both have one, by append time else (A2). Rows of a baseline,
-        which have no token, do not count.
         """
 
     async def known_streams(self) -> Sequence[StreamInfo]:

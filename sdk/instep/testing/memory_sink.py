@@ -13,7 +13,7 @@ from instep.errors import ConfigurationError, FencedError
 from instep.model.batches import Batch, CommitResult, SweepStep
 from instep.model.ordering import supersedes
 from instep.model.position import Position
-from instep.model.records import Record, RecordHeader, Unreadable
+from instep.model.records import Record, Unreadable
 from instep.model.streams import Mode, StreamInfo, SweepEstimate
 from instep.ports.sink import Sink
 
@@ -147,15 +147,6 @@ class MemorySink(Sink):
         """See `Sink`."""
         entities = self._stream(stream).entities.values()
         return SweepEstimate(len(entities), sum(one.attempt < attempt for one in entities))
-
-    async def has_older_entity(self, stream: str, record: RecordHeader, lineage: int) -> bool:
-        """See `Sink`."""
-        return any(
-            one.lineage == lineage
-            and one.record.partition == record.partition
-            and supersedes(record, one.record)
-            for one in self._stream(stream).entities.values()
-        )
 
     async def known_streams(self) -> Sequence[StreamInfo]:
         """See `Sink`."""

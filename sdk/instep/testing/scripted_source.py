@@ -73,8 +73,14 @@ class ScriptedSource(Source):
         """The pages that `baseline` returns."""
         self.stream_state = StreamState.ACTIVE
         """The state that `state` returns."""
+        self.oldest: Script | None = None
+        """What `probe` plays; None: what the first connection at the oldest record has played, as a
+        provider that still has its log.
+        """
+        self.probes = 0
         self.discoveries = 0
         self.closed = False
+        self._from_oldest: Sequence[Step] = ()
         self._connections: Iterator[Script] = iter(connections)
         self._last: Script = [SILENT]
 
@@ -96,6 +102,19 @@ class ScriptedSource(Source):
         self.starts.append(start)
         script = self._last = next(self._connections, self._last)
         steps = script(start) if callable(script) else script
+        if steps and isinstance(steps[0], ConnectionRefused):
+            raise steps[0].error
+        if start is Start.OLDEST and not self._from_oldest:
+            self._from_oldest = [step for step in steps if isinstance(step, RecordChunk)]
+        yield ScriptedFeed(steps)
+
+    @asynccontextmanager
+    async def probe(self, stream: StreamInfo) -> AsyncIterator[ScriptedFeed]:
+        """See `Source`: plays `oldest`."""
+        del stream
+        self.probes += 1
+        script = self._from_oldest if self.oldest is None else self.oldest
+        steps = script(Start.OLDEST) if callable(script) else script
         if steps and isinstance(steps[0], ConnectionRefused):
             raise steps[0].error
         yield ScriptedFeed(steps)

@@ -392,27 +392,6 @@ async def _a_baseline_proves_no_class_that_it_does_not_show(at: _Subject) -> Non
     require(total == 1, f"{total} entities are left, not the one of a class that is not readable")
 
 
-@_promise("has_older_entity tells of one lineage and one partition", "A2")
-async def _an_older_entity_is_found(at: _Subject) -> None:
-    log = await at.log()
-    await log.commit(_state("a", 5), _state("b", 2, partition="1"))
-    cases = (
-        (_state("x", 6), 1, True),
-        (_state("x", 5), 1, False),
-        (_state("x", 4), 1, False),
-        (_state("x", 6), 2, False),
-        (_state("x", 9, partition="2"), 1, False),
-        (_state("x", 1, offset=-1, appended_at_us=_T0_US + 9_000_000), 1, True),
-    )
-    for record, lineage, expected in cases:
-        found = await log.sink.has_older_entity(_STREAM.id, record, lineage)
-        require(
-            found is expected,
-            f"offsets 5 (partition 0) and 2 (partition 1) of lineage 1 are stored; for {record} of "
-            f"lineage {lineage} it says {found}",
-        )
-
-
 @_promise("streams of one consumer are apart, also when they commit at once")
 async def _streams_are_apart(at: _Subject) -> None:
     one = await at.log()

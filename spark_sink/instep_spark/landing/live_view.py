@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 
 from instep.model.entities import identity_digest
-from instep.model.ordering import SPARK_PLACE, Place, supersedes, supersedes_sql
+from instep.model.ordering import supersedes
 from instep.model.records import Record, RecordHeader, RecordType
 from instep.model.streams import SweepEstimate
 from instep_spark.identity import (
@@ -38,7 +38,7 @@ from instep_spark.identity import (
 from instep_spark.lake.sql.supersede import OUTDATED
 from instep_spark.landing.writers.base import Writer
 
-__all__ = ["estimate_sweep", "has_older_entity", "identities", "live", "unresolved"]
+__all__ = ["estimate_sweep", "identities", "live", "unresolved"]
 
 _LIVE: Final = """
     SELECT {columns}, class, lineage, coalesce(folded_attempt, attempt) AS attempt, ends, partition,
@@ -138,10 +138,6 @@ _SWEEP_ESTIMATE: Final = """
     SELECT class, count(*) AS total,
         sum(CASE WHEN attempt < {attempt} THEN 1 ELSE 0 END) AS unmarked
     FROM ({live}) AS live GROUP BY class
-"""
-_HAS_OLDER_ENTITY: Final = """
-    SELECT count(*) AS held FROM ({live}) AS live
-    WHERE token <> '' AND partition = {partition} AND {supersedes}
 """
 _KNOWN: Final = """
     SELECT DISTINCT key, uuid, parent_address FROM {{changes}}
@@ -363,24 +359,6 @@ def identities(writer: Writer, consumer: str, stream: str) -> frozenset[int]:
     found = writer.query(live(writer, consumer, stream, "key, uuid"))
     columns = [found[name].to_pylist() for name in ("class", "uuid", "key")]
     return frozenset(map(identity_digest, *columns))
-
-
-def has_older_entity(
-    writer: Writer, consumer: str, stream: str, record: RecordHeader, lineage: int
-) -> bool:
-    """Whether an entity of this lineage is stored whose record lies before this one (A2)."""
-    incoming = Place(
-        str(lineage),
-        writer.text(record.partition),
-        str(record.offset),
-        writer.timestamp(record.appended_at_us),
-    )
-    query = _HAS_OLDER_ENTITY.format(
-        live=live(writer, consumer, stream, "token"),
-        partition=incoming.partition,
-        supersedes=supersedes_sql(incoming, Place.of("", SPARK_PLACE)),
-    )
-    return bool(writer.query(query)["held"][0].as_py())
 
 
 def unresolved(

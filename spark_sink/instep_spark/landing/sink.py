@@ -13,7 +13,6 @@ from typing import Any, Self, TypeVar
 from instep.errors import SinkError
 from instep.model.batches import Batch, CommitResult
 from instep.model.position import Position
-from instep.model.records import RecordHeader
 from instep.model.streams import StreamInfo, SweepEstimate
 from instep.ports.sink import Sink
 from instep.runtime.group_commit import GatheringQueue, GroupCommitter, PendingCommit
@@ -54,8 +53,7 @@ class DeltaSink(Sink):
     does.
 
     Not promised: current state, which the pipeline on Spark makes of these rows. What the alignment
-    asks of it (`estimate_sweep`, `has_older_entity`) is counted from all rows of the stream when
-    it is asked.
+    asks of it (`estimate_sweep`) is counted from all rows of the stream when it is asked.
 
     Keyword arguments are those of `DeltaOptions`; `writer` may be a `Writer` itself. Raises
     `ConfigurationError` for what does not fit.
@@ -141,12 +139,6 @@ class DeltaSink(Sink):
     async def is_sweep_released(self, stream: str, attempt: int) -> bool:
         """See `Sink`."""
         return await self._run(partial(self._opened[1].released, stream, attempt))
-
-    async def has_older_entity(self, stream: str, record: RecordHeader, lineage: int) -> bool:
-        """See `Sink`."""
-        return await self._run(
-            partial(live_view.has_older_entity, self._writer, self._name, stream, record, lineage)
-        )
 
     async def close(self) -> None:
         """Wait for a commit that is under way; one that has not begun is not made."""

@@ -173,8 +173,12 @@ class Driver:
     def _oldest(self, partition: str | None) -> RecordHeader | None:
         """What a second connection shows first."""
         self.log.compact()
-        records = self.log.connect(Start.OLDEST).pull(1_000)
-        return next((one for one in records if partition in (None, one.partition)), None)
+        feed = self.log.connect(Start.OLDEST)
+        while records := feed.pull(1_000):
+            for one in records:
+                if partition in (None, one.partition):
+                    return one
+        return None
 
     def count_notices(self, kind: NoticeKind) -> int:
         return sum(notice.kind is kind for notice in self.notices)

@@ -260,14 +260,6 @@ class ModelStore:
         unmarked = sum(stored.attempt < attempt for stored in self.entities.values())
         return SweepEstimate(len(self.entities), unmarked)
 
-    def has_older_entity(self, record: RecordHeader, lineage: int) -> bool:
-        return any(
-            stored.lineage == lineage
-            and stored.record.partition == record.partition
-            and newer(record, stored.record)
-            for stored in self.entities.values()
-        )
-
 
 def newer(one: RecordHeader, other: RecordHeader) -> bool:
     """Whether `one` lies after `other` in their log."""

@@ -7,7 +7,18 @@ import pytest
 
 from tests.instep.cli.cli_kit import T0, failed, fill, instep, lines, started, statement
 
-KEYS = ["consumer", "stream", "key", "class", "token", "appended_at", "attempt", "body"]
+KEYS = [
+    "consumer",
+    "stream",
+    "key",
+    "class",
+    "token",
+    "appended_at",
+    "attempt",
+    "body",
+    "proven_at",
+    "proven_by",
+]
 
 
 def test_a_line_has_exactly_the_members_that_are_promised(tmp_path: Path) -> None:

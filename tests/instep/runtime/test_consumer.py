@@ -381,8 +381,9 @@ async def test_a_held_sweep_goes_on_in_a_new_process_whose_guard_lets_it_pass(
     )
     again = SqlStore(f"sqlite:///{tmp_path}/store.db")
     quiet = ScriptedSource([SILENT])
+    quiet.oldest = [few]
     async with Consumer("test", quiet, again, open_guard, environment=LATER) as second:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not second.health().aligned:
                 await asyncio.sleep(0.01)
     assert len(await keys(store)) == 40

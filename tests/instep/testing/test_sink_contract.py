@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from instep import FencedError, Position, StreamInfo
-from instep.model import Batch, CommitResult, RecordHeader, SweepEstimate
+from instep.model import Batch, CommitResult, SweepEstimate
 from instep.ports import Sink
 from instep.testing import SINK_PROMISES, BrokenPromiseError, MemorySink, MemoryStore, check_sink
 
@@ -210,12 +210,6 @@ class TakesBaselines(MemorySink):
         return self._stream(stream.id).position
 
 
-class FindsAnyOlderEntity(MemorySink):
-    async def has_older_entity(self, stream: str, record: RecordHeader, lineage: int) -> bool:
-        del record, lineage
-        return bool(self.entities(stream))
-
-
 class OneSweep(MemorySink):
     """Counts the entities of all streams."""
 
@@ -265,7 +259,6 @@ BROKEN: dict[str, type[MemorySink]] = {
     "a-sweep-removes-the-unmarked-alone": SweepsMarked,
     "a-sweep-in-steps-removes-as-much": SweepsForEver,
     "a-baseline-proves-no-class-that-it-does-not-show": TakesBaselines,
-    "an-older-entity-is-found": FindsAnyOlderEntity,
     "streams-are-apart": OneSweep,
     "known-streams-are-as-last-given": KnowsTheFirst,
     "nothing-is-released-by-itself": ReleasesAll,

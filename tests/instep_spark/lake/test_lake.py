@@ -682,8 +682,6 @@ async def test_the_guard_of_the_sink_counts_from_entities(
         assert writer.pipeline_progress("c", "s1").ordinal == 8
         assert "entities" in live(writer, "c", "s1")
         assert await at.sink.estimate_sweep("s1", 2) == SweepEstimate(6, 4)
-        assert await at.sink.has_older_entity("s1", create_update("x", 5), 1)
-        assert not await at.sink.has_older_entity("s1", create_update("x", 3), 1)
         await at.commit(sweep=SweepStep(2))
         assert await at.sink.estimate_sweep("s1", 2) == SweepEstimate(2, 0)
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from instep.errors import FencedError, SinkError
 from instep.model.batches import Batch, SweepStep
 from instep.model.position import Position
-from instep.model.records import Record, RecordType
+from instep.model.records import RecordType
 from instep_spark import DeltaSink
 from instep_spark.landing.arrow_rows import change_rows
 from tests.instep_spark.sink_kit import Stage, rows, stage, url_of
@@ -137,10 +137,6 @@ async def test_current_state_for_the_guard(tmp_path: Path, writer: dict[str, Any
         await at.commit(create_update("k2", 2), create_update("k3", 7), create_update("k4", 1))
         estimate = await at.sink.estimate_sweep("s1", 2)
         assert (estimate.total, estimate.unmarked) == (4, 2)
-        early = Record("s1", "x", RecordType.CREATE_UPDATE, "t", 3, offset=3)
-        assert await at.sink.has_older_entity("s1", early, 1)
-        assert not await at.sink.has_older_entity("s1", create_update("x", 2), 1)
-        assert not await at.sink.has_older_entity("s1", create_update("x", 9), 2)
         result = await at.commit(create_update("k6", 8), sweep=SweepStep(2))
         assert result.sweep_done
         estimate = await at.sink.estimate_sweep("s1", 2)

@@ -87,7 +87,9 @@ async def test_a_change_has_what_who_and_when(stage: Stages) -> None:
             body=b"1",
             consumer="east",
             envelope=placed,
+            epoch=created.epoch,
         )
+        assert created.epoch == deleted.epoch != ""
         assert (updated.body, updated.previous) == (b"2", b"1")
         assert (deleted.kind, deleted.entity_class) == (RecordType.TOMBSTONE, "LINK")
         assert (deleted.body, deleted.previous) == (b"", b"2")

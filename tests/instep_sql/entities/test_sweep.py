@@ -7,7 +7,6 @@ import pytest
 from instep.model.batches import Batch, SweepStep
 from instep.model.records import Record
 from instep.model.streams import SweepEstimate
-from instep_sql import SqlStore
 from tests.instep_sql.store_kit import Stage, Stages, create_update, stream_info
 
 pytestmark = pytest.mark.asyncio
@@ -55,7 +54,9 @@ async def test_a6_the_sweep_estimate_counts_before_anything_goes(stage: Stages) 
         await at.commit(create_update("a", 1), create_update("b", 2), create_update("c", 3))
         at.attempt = 2
         await at.commit(create_update("c", 4))
-        assert await at.store.estimate_sweep("s1", 2) == SweepEstimate(total=3, unmarked=2)
+        assert await at.store.estimate_sweep("s1", 2) == SweepEstimate(
+            total=3, unmarked=2, by_class={"NODE": (3, 2)}
+        )
         assert await at.store.estimate_sweep("unknown", 2) == SweepEstimate(total=0, unmarked=0)
 
 
@@ -103,27 +104,3 @@ async def test_a_sweep_of_nothing_is_done(stage: Stages) -> None:
     async with stage() as at:
         result = await at.commit(sweep=SweepStep(1, cursor=17))
         assert (result.swept, result.sweep_cursor, result.sweep_done) == (0, 17, True)
-
-
-async def test_a2_what_lies_before_a_record(stage: Stages) -> None:
-    async with stage() as at:
-        at.lineage = 3
-        await at.commit(
-            create_update("a", 100, offset=10, partition="0"),
-            create_update("b", 200, offset=20, partition="1"),
-            create_update("c", 50, offset=-1, partition="2"),
-        )
-        store: SqlStore = at.store
-
-        async def before(offset: int, at_us: int, partition: str, lineage: int = 3) -> bool:
-            record = create_update("a", at_us, offset=offset, partition=partition)
-            return await store.has_older_entity("s1", record, lineage)
-
-        assert await before(11, 1, "0")
-        assert not await before(10, 999, "0")
-        assert not await before(15, 999, "1")
-        assert not await before(11, 1, "0", lineage=2)
-        assert await before(-1, 101, "0")
-        assert not await before(-1, 100, "0")
-        assert await before(7, 51, "2")
-        assert not await store.has_older_entity("unknown", create_update("a", 9), 3)

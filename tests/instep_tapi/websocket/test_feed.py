@@ -159,7 +159,7 @@ async def test_a_close_that_refuses_the_token() -> None:
 @pytest.mark.asyncio
 async def test_a_connection_that_breaks_without_a_close() -> None:
     async def serve(request: web.Request, socket: web.WebSocketResponse) -> None:
-        await socket.send_str("no record")
+        await socket.send_str('{"token"')
         assert request.transport is not None
         request.transport.abort()
 

@@ -212,7 +212,7 @@ async def test_a_provider_that_closes_at_once_meets_the_back_off() -> None:
         nonlocal connections
         connections += 1
         await peer.upgrade()
-        await peer.send(frame(record(connections)) + b"\x88\x00")
+        await peer.send(frame(record(connections, **{IDS: at("0", connections)})) + b"\x88\x00")
 
     class Chance(random.Random):
         waits = 0

@@ -156,7 +156,7 @@ def test_a_record_with_anything_in_any_place_is_read_or_kept(
 def test_json_that_is_no_record_is_kept(value: Any) -> None:
     chunk = read(value)
     assert not chunk.records
-    assert value == [] or chunk.unreadable
+    assert value == [] or chunk.unreadable or chunk.deviations["no-record"]
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,8 @@ class Checks:
         """Origin and provider's time of every opening from the start of a log."""
         self._first_offsets: dict[tuple[str, int], dict[int, int]] = {}
         """The same of the others, with the offset that came first in each partition."""
+        self._serves: dict[tuple[str, int], Instance] = {}
+        """Who serves an opening."""
         self._attempt_begins_at: dict[int, int] = {}
         """Of an attempt that took a stream over, where that began."""
         self._counted: dict[int, SweepEstimate] = {}
@@ -113,15 +115,21 @@ class Checks:
 
     def came(self, instance: Instance, opened_us: int, record: LogRecord) -> None:
         """A record came on the connection that was opened then."""
-        firsts = self._first_offsets.setdefault((instance.info().origin, opened_us), {})
+        opening = (instance.info().origin, opened_us)
+        self._serves[opening] = instance
+        firsts = self._first_offsets.setdefault(opening, {})
         firsts.setdefault(record.partition, record.offset)
 
-    def _holds_nothing_before(self, firsts: dict[int, int]) -> bool:
+    def _holds_nothing_before(self, opening: tuple[str, int], firsts: dict[int, int]) -> bool:
         """Whether a stream that began there states every entity that is stored, as far as its first
-        record can show.
+        record can show, or every one that the log has now.
         """
         partition, offset = next(iter(firsts.items()), (-1, 0))
-        return partition >= 0 and all(
+        if partition < 0:
+            return False
+        if self._serves[opening].oldest_offsets().get(partition, offset) >= offset:
+            return True
+        return all(
             row.offset >= offset
             for row in self.rows.values()
             if row.lineage == self.position.lineage and row.partition == str(partition)
@@ -212,7 +220,7 @@ class Checks:
             firsts = self._first_offsets.get(opening, {})
             self._attempt_begins_at = {} if opening in self._starts else firsts
             self._require(
-                opening in self._starts or self._holds_nothing_before(firsts),
+                opening in self._starts or self._holds_nothing_before(opening, firsts),
                 f"attempt {new.attempt} began on a resumed stream",
             )
 

@@ -597,7 +597,7 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
     ),
     "redelivery taken for silence": (
         _redelivery_taken_for_silence,
-        lambda: test_kept_seeds.test_what_is_delivered_again_is_no_silence(8),
+        lambda: test_kept_seeds.test_what_is_delivered_again_is_no_silence(35),
     ),
     "repetition taken for silence": (
         _repetition_taken_for_silence,
@@ -612,7 +612,10 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
         lambda: simulate(2353, as_first=True),
     ),
     "address of an end not read": (_address_of_an_end_not_read, lambda: simulate(7)),
-    "address of an end tells no key": (_address_of_an_end_tells_no_key, lambda: simulate(8804)),
+    "address of an end tells no key": (
+        _address_of_an_end_tells_no_key,
+        lambda: simulate(8804, as_second=True),
+    ),
     "forgotten unread not missed": (
         _forgotten_unread_not_missed,
         test_machine_lag.test_a8_a15_records_that_a_log_may_have_forgotten_unread_call_for_a_baseline,
@@ -625,8 +628,14 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
         lambda: [(PartitionProgress, "_shown_before", lambda *_: False)],
         test_machine_lag.test_a14_what_goes_back_behind_the_baseline_is_dropped,
     ),
-    "another place taken for a move": (_another_place_taken_for_a_move, lambda: simulate(68)),
-    "place of a baseline not read": (_place_of_a_baseline_not_read, lambda: simulate(188)),
+    "another place taken for a move": (
+        _another_place_taken_for_a_move,
+        lambda: simulate(68, as_second=True),
+    ),
+    "place of a baseline not read": (
+        _place_of_a_baseline_not_read,
+        lambda: simulate(188, as_second=True),
+    ),
     "snapshot taken for a redelivery": (
         _snapshot_taken_for_a_redelivery,
         test_continuity.test_3_19_2_a_snapshot_that_begins_with_our_last_record_is_in_doubt,

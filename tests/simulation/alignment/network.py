@@ -317,6 +317,8 @@ class SimFeed(Feed):
         if overtaken and self._log.log is self._instance.stream.log:
             if self._log.lost():
                 self._world.count("overtaken and not dropped")
+                # Where offsets are sparse, a gap is looked at within an hour only (A18).
+                self._world.must_realign |= self._world.log_options.sparse
         elif self._log.lost():
             self._world.trace("dropped by the provider: lost")
             raise UnreachableError("dropped by the provider: too far behind")

@@ -15,6 +15,7 @@ __all__ = [
     "LogOptions",
     "drawn",
     "further",
+    "wider",
 ]
 
 
@@ -254,14 +255,21 @@ def further(log: LogOptions, faults: FaultOptions, seed: int) -> tuple[LogOption
     """What was added after the first kept seeds, drawn by itself."""
     rng = random.Random(f"further {seed}")
     tree, forgetful = rng.random() < 0.3, rng.random() < 0.15
-    log = replace(log, tree=tree, sparse=rng.random() < 0.1)
+    log = replace(log, tree=tree)
+    if forgetful and log.storage == "compacted" and log.offsets:
+        log = replace(log, storage="forgetful")
+    return log, faults
+
+
+def wider(log: LogOptions, faults: FaultOptions, seed: int) -> tuple[LogOptions, FaultOptions]:
+    """What was added after further ones were kept, drawn by itself."""
+    rng = random.Random(f"wider {seed}")
+    log = replace(log, sparse=rng.random() < 0.1)
     share = rng.choice((0.1, 0.25, 0.45))
     faults = replace(faults, **_values(rng, WIDER_GROUPS, share))  # type: ignore[arg-type]
     if not log.offsets:
         # Nothing tells there that a record was there before, once its token is forgotten.
         faults = replace(faults, restart_open_every_s=0.0)
-    if forgetful and log.storage == "compacted" and log.offsets:
-        log = replace(log, storage="forgetful")
     return log, faults
 
 

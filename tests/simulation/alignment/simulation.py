@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from instep.errors import SweepHeldError
 from tests.simulation.alignment.chaos import Chaos
 from tests.simulation.alignment.checks import Checks, ViolationError
-from tests.simulation.alignment.options import FaultOptions, LogOptions, changed, drawn, further
+from tests.simulation.alignment.options import (
+    FaultOptions,
+    LogOptions,
+    changed,
+    drawn,
+    further,
+    wider,
+)
 from tests.simulation.alignment.process import consumer_settings, work_here
 from tests.simulation.alignment.world import World
 from tests.simulation.database_files import new_database
@@ -58,13 +65,18 @@ def simulate(
     report: Callable[[str], None] | None = None,
     options: tuple[LogOptions, FaultOptions] | None = None,
     as_first: bool = False,
+    as_second: bool = False,
 ) -> SeedResult:
-    """Run one seed; with `as_first`, without what was added since. Raises `SeedFailedError`."""
+    """Run one seed; with `as_first` or `as_second`, without what was added since the first or the
+    second seeds were kept. Raises `SeedFailedError`.
+    """
     began_s = time.perf_counter()
     rng = random.Random(seed)
     log_options, faults = options or drawn(rng, seed)
     if not (options or as_first):
         log_options, faults = further(log_options, faults, seed)
+        if not as_second:
+            log_options, faults = wider(log_options, faults, seed)
     loop = VirtualLoop()
     world = World(seed, loop, log_options, faults, report)
     settings = consumer_settings(rng)

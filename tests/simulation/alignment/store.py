@@ -7,6 +7,7 @@ import random
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ __all__ = ["SimStore", "Worker"]
 
 
 _MOST_STATEMENTS = 6
+_PENDING: ContextVar[list[Batch] | None] = ContextVar("pending", default=None)
+"""What the next transaction of this task will commit."""
 
 
 class SimStore(SqlStore):
@@ -43,8 +46,11 @@ class SimStore(SqlStore):
         worker.watch(self.reader.database)
 
     async def commit(self, batch: Batch) -> CommitResult:
-        self._worker.batch = batch
-        return await super().commit(batch)
+        pending = _PENDING.set([batch])
+        try:
+            return await super().commit(batch)
+        finally:
+            _PENDING.reset(pending)
 
     async def estimate_sweep(self, stream: str, attempt: int) -> SweepEstimate:
         found = await super().estimate_sweep(stream, attempt)
@@ -66,8 +72,6 @@ class Worker:
         """Which statement of the transaction fails; -1 the commit."""
         self._failure = sqlite3.SQLITE_BUSY
         self._committed = False
-        self.batch: Batch | None = None
-        """What the transaction that is asked for next will commit."""
         self.dead = False
 
     def watch(self, database: Database) -> None:
@@ -85,7 +89,8 @@ class Worker:
 
     def run(self, executor: Executor | None, work: Callable[[], Any]) -> asyncio.Future[Any]:
         loop, world = self._world.loop, self._world
-        batch, self.batch = self.batch, None
+        pending = _PENDING.get()
+        batch = pending.pop() if pending else None
         future: asyncio.Future[Any] = loop.create_future()
         if self.dead:
             future.cancel()

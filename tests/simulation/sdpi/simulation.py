@@ -57,7 +57,9 @@ class SimulatedBiceps(NumberedSource):
     async def discover(self) -> Sequence[StreamInfo]:
         classes = frozenset[str]().union(*CLASSES.values())
         return [
-            msgspec.structs.replace(one, classes=tuple(sorted(classes)), readable=classes)
+            msgspec.structs.replace(
+                one, classes=tuple(sorted(classes)), readable=classes, absence_stated=classes
+            )
             for one in await super().discover()
         ]
 

@@ -12,7 +12,7 @@ from instep.errors import StreamGoneError
 from instep.model.batches import Batch, CommitResult
 from instep.model.entities import identity_digest
 from instep.model.position import Position
-from instep.model.records import Record, RecordHeader
+from instep.model.records import Record
 from instep.model.streams import StreamInfo, SweepEstimate
 from instep.ports.sink import Sink
 from instep.ports.source import Source
@@ -132,14 +132,6 @@ class _Names(Sink):
         attempt: int,  # noqa: ARG002
     ) -> SweepEstimate:
         return SweepEstimate(0, 0)
-
-    async def has_older_entity(
-        self,
-        stream: str,  # noqa: ARG002
-        record: RecordHeader,  # noqa: ARG002
-        lineage: int,  # noqa: ARG002
-    ) -> bool:
-        return False
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -368,6 +368,7 @@ class NumberedSource(Source):
                 mode=Mode.BASELINE,
                 classes=("NODE",),
                 readable=frozenset({"NODE"}),
+                absence_stated=frozenset({"NODE"}),
                 resumable=False,
             )
         ]
