@@ -294,6 +294,9 @@ class MultiProcessConsumer(SinkService):
         wait = partial(asyncio.sleep, self._settings.discover_every_s)
         async for found in self._discovery.appearing(lambda: self._streams, wait):
             await self._settle_withdrawn()
+            # Meanwhile one of them may have been identified, and is followed.
+            followed = {stream.id for stream in self._streams}
+            found = [stream for stream in found if stream.id not in followed]
             for stream in found:
                 self._emit(stream.id, "stream-found", "a stream that was not offered before")
             if found:
