@@ -284,10 +284,10 @@ class Consumer(SinkService):
         async for found in self._discovery.appearing(followed, self._until_discovery):
             await self._settle_withdrawn()
             # Meanwhile one of them may have been identified, and is followed.
-            found = [stream for stream in found if stream.id not in self._workers]
-            for stream in found:
+            new = [stream for stream in found if stream.id not in self._workers]
+            for stream in new:
                 self._emit(stream.id, "stream-found", "a stream that was not offered before")
-            self._start(found, group)
+            self._start(new, group)
 
     async def _settle_withdrawn(self) -> None:
         """Stop following what is not stored any more: it was not offered, and is retired."""

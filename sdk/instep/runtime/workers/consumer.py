@@ -296,11 +296,11 @@ class MultiProcessConsumer(SinkService):
             await self._settle_withdrawn()
             # Meanwhile one of them may have been identified, and is followed.
             followed = {stream.id for stream in self._streams}
-            found = [stream for stream in found if stream.id not in followed]
-            for stream in found:
+            new = [stream for stream in found if stream.id not in followed]
+            for stream in new:
                 self._emit(stream.id, "stream-found", "a stream that was not offered before")
-            if found:
-                group.create_task(self._start(found, group))
+            if new:
+                group.create_task(self._start(new, group))
 
     async def _settle_withdrawn(self) -> None:
         gone = await self._withdrawn.settle(self._read_streams())
