@@ -135,6 +135,8 @@ def _judged(health: Health, stream: StreamHealth) -> tuple[Trouble, str]:
         trouble = Trouble.AWAY if stream.last_error else Trouble.NONE
         return trouble, f"{stream.phase}, stopped"
     fresh = stream.freshness
+    if fresh.state is FreshnessState.NOT_OFFERED:
+        return Trouble.BEHIND, fresh.text
     if fresh.state is FreshnessState.STALE:
         return Trouble.AWAY, "stale"
     if stream.refusal:

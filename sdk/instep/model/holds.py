@@ -20,6 +20,8 @@ class UnprovenReason(StrEnum):
     """The provider states nothing of its class, where something is stored (A19)."""
     NO_RESOURCE = "no-resource"
     """No resource shows its class, and the log has not stated it since (A15)."""
+    NOT_OFFERED = "not-offered"
+    """The provider does not offer its stream any more (A20)."""
 
 
 class Hold(msgspec.Struct, frozen=True, omit_defaults=True):

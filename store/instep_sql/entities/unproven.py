@@ -19,8 +19,10 @@ from instep_sql.entities.held_sql import held_sql
 from instep_sql.entities.streams import StreamRow
 from instep_sql.options import Journal
 
-__all__ = ["follow", "note_held", "prove", "prove_again", "settle"]
+__all__ = ["follow", "note_held", "note_offered", "prove", "prove_again", "settle"]
 
+_ANY_MARK: Final = 2**31 - 1
+"""Above the mark of any attempt."""
 _KEPT_PROOFS: Final = 1_000
 _SCOPES: Final = text("""
     SELECT * FROM instep_unproven WHERE stream_no = :no AND key = '' ORDER BY id
@@ -149,21 +151,28 @@ def settle(
     """
     if step.readable is not None and stream.unprovable:
         _note_unprovable(connection, dialect, stream, step, now_us)
-    held = False
     for row in connection.execute(_SCOPES, {"no": stream.no}).all():
         if row.attempt < step.attempt:
             connection.execute(_FORGET, {"id": row.id})
             if row.told:
                 _tell(connection, stream.no, row, ChangeKind.PROVEN, mode, now_us)
-            continue
-        held = True
-        if not row.told:
-            connection.execute(_TOLD, {"id": row.id})
-            _tell(connection, stream.no, row, ChangeKind.UNPROVEN, mode, now_us)
+    held = _tell_untold(connection, stream.no, mode, now_us)
     kind = ProofKind.ATTEMPT if step.readable is None else ProofKind.BASELINE
     prove(connection, stream.no, step.attempt, kind, now_us)
     oldest = step.attempt - _KEPT_PROOFS if held else step.attempt
     connection.execute(_FORGET_PROOFS, {"no": stream.no, "attempt": oldest})
+
+
+def _tell_untold(connection: Connection, no: int, mode: Journal, now_us: int) -> bool:
+    """Let the journal say what it has not said yet. Returns whether anything is unproven by a
+    reason that covers more than one entity.
+    """
+    rows = connection.execute(_SCOPES, {"no": no}).all()
+    for row in rows:
+        if not row.told:
+            connection.execute(_TOLD, {"id": row.id})
+            _tell(connection, no, row, ChangeKind.UNPROVEN, mode, now_us)
+    return bool(rows)
 
 
 def _note_unprovable(
@@ -183,6 +192,23 @@ def _note_unprovable(
         row = scopes.get(_identity_of(hold))
         # Its entities have this mark: the row covers none of them, it says why.
         _keep_scope(connection, stream.no, hold, step.attempt, now_us, row)
+
+
+def note_offered(
+    connection: Connection, stream: StreamRow, *, offered: bool, mode: Journal, now_us: int
+) -> None:
+    """Note whether the stream is offered: else all its entities are unproven (A20). The journal
+    says it in one row; begin its epoch before.
+    """
+    hold = Hold(UnprovenReason.NOT_OFFERED)
+    scopes = {_identity(row): row for row in connection.execute(_SCOPES, {"no": stream.no})}
+    row = scopes.get(_identity_of(hold))
+    if offered and row is not None:
+        connection.execute(_FORGET, {"id": row.id})
+        _tell(connection, stream.no, row, ChangeKind.PROVEN, mode, now_us)
+    elif not offered and row is None:
+        _keep_scope(connection, stream.no, hold, _ANY_MARK, now_us, None)
+        _tell_untold(connection, stream.no, mode, now_us)
 
 
 def prove(connection: Connection, no: int, attempt: int, kind: ProofKind, now_us: int) -> None:
