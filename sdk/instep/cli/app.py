@@ -56,7 +56,7 @@ GROUPS: Final = {
         {"show": ("instep.cli.entities:show", "Show one entity whole.")},
     ),
     "streams": (
-        "See the streams of a store, and retire those not offered any more.",
+        "See the streams of a store; retire what is not offered.",
         {
             "list": ("instep.cli.streams:list_", "List streams with their phase."),
             "show": ("instep.cli.streams:show", "Show streams whole."),

@@ -10,8 +10,12 @@ __all__ = ["EmptyReadings", "Hold", "UnprovenReason"]
 
 
 class UnprovenReason(StrEnum):
-    """Why it is not known whether an entity still exists as it is stored."""
+    """Why it is not known whether an entity still exists as it is stored. Of several reasons,
+    readers show the first in this order: the one that ends last.
+    """
 
+    NOT_OFFERED = "not-offered"
+    """The provider does not offer its stream any more (A20)."""
     UNREADABLE_RECORD = "unreadable-record"
     """A record that cannot be read may be about it (A17)."""
     UNREADABLE_ELEMENT = "unreadable-element"
@@ -20,8 +24,6 @@ class UnprovenReason(StrEnum):
     """The provider states nothing of its class, where something is stored (A19)."""
     NO_RESOURCE = "no-resource"
     """No resource shows its class, and the log has not stated it since (A15)."""
-    NOT_OFFERED = "not-offered"
-    """The provider does not offer its stream any more (A20)."""
 
 
 class Hold(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -105,27 +105,31 @@ def note_held(
 def _keep_scope(
     connection: Connection, no: int, hold: Hold, attempt: int, now_us: int, row: Row[Any] | None
 ) -> None:
-    place: dict[str, Any] = {
-        "attempt": attempt,
-        "offset": hold.offset,
-        "lineage": hold.lineage,
-        "met_before": int(hold.met_before),
-    }
-    if row is not None:
-        connection.execute(_MOVE, {**place, "id": row.id})
+    values = _values(no, hold, attempt, now_us)
+    if row is None:
+        connection.execute(_INSERT, values)
         return
-    values = {
-        **place,
+    moved = {name: values[name] for name in ("attempt", "offset", "lineage", "met_before")}
+    connection.execute(_MOVE, {**moved, "id": row.id})
+
+
+def _values(no: int, hold: Hold, attempt: int, now_us: int, key: str = "") -> dict[str, Any]:
+    """The columns of a reason; with a key, of one that singles out an entity."""
+    return {
         "no": no,
-        "key": "",
+        "key": key,
         "class": hold.entity_class,
         "partition": hold.partition,
         "reason": hold.reason.value,
         "digest": hold.digest,
+        "attempt": attempt,
+        "offset": hold.offset,
+        "lineage": hold.lineage,
+        "met_before": int(hold.met_before),
         "now_us": now_us,
-        "told": 0,
+        # The journal says of a single entity at once that it is unproven.
+        "told": int(bool(key)),
     }
-    connection.execute(_INSERT, values)
 
 
 def _identity(row: Row[Any]) -> tuple[str, str, str | None, str]:
@@ -263,21 +267,21 @@ def _single_out(
     if not found:
         return 0
     stream.singled_out = True
-    reasons: list[dict[str, Any]] = [
-        {
-            "no": no,
-            "key": row.key,
-            "class": row._mapping["class"],  # noqa: SLF001 - its public name
-            "partition": last[row.key].partition,
-            "reason": UnprovenReason.UNREADABLE_RECORD.value,
-            "digest": last[row.key].digest,
-            "attempt": position.attempt,
-            "offset": last[row.key].offset,
-            "lineage": position.lineage,
-            "met_before": 0,
-            "now_us": now_us,
-            "told": 1,
-        }
+    reasons = [
+        _values(
+            no,
+            Hold(
+                UnprovenReason.UNREADABLE_RECORD,
+                row._mapping["class"],  # noqa: SLF001 - its public name
+                last[row.key].partition,
+                last[row.key].digest,
+                last[row.key].offset,
+                position.lineage,
+            ),
+            position.attempt,
+            now_us,
+            row.key,
+        )
         for row in found
     ]
     connection.execute(_MARK, [{"id": row.id, "attempt": position.attempt} for row in found])
