@@ -26,13 +26,14 @@ from instep.model.entities import (
 from instep.model.freshness import Freshness
 from instep.model.messages import StoredMessage
 from instep.model.records import RecordChunk
-from instep.model.streams import SweepEstimate
+from instep.model.streams import Retirement, SweepEstimate
 from instep.ports.message_store import OperatorAction
 from instep.sequencing.state import SequencerState
 
 __all__ = [
     "LeaseReader",
     "MessageReader",
+    "RetirementReader",
     "SequenceCounts",
     "SequenceStatus",
     "StoreReader",
@@ -242,6 +243,18 @@ class SweepReader(Capability):
     @abstractmethod
     async def release_sweep(self, consumer: str, stream: str, attempt: int) -> None:
         """Durably let the sweep of this attempt go on, whichever process consumes."""
+
+
+class RetirementReader(Capability):
+    """Retires streams that are not offered any more (A20)."""
+
+    missing = "retires no streams"
+
+    @abstractmethod
+    async def retire(self, consumer: str, stream: str) -> Retirement:
+        """Remove the stream with all its entities, whichever process consumes. Raises `SinkError`
+        where it is unknown, or offered as far as is known.
+        """
 
 
 class LeaseReader(Capability):

@@ -21,10 +21,15 @@ from instep_sql import fencing
 from instep_sql.derived.entities import derive_entities
 from instep_sql.derived.statements import apply_records, end_swept, trim_tables
 from instep_sql.engine.dialect import ColumnRows, Dialect, EndRow, EntityRow
-from instep_sql.entities import journal, quarantine, unproven
+from instep_sql.entities import journal, quarantine, shared_keys, unproven
 from instep_sql.entities.change_only import compose_records
 from instep_sql.entities.journal_epochs import begin_epoch
-from instep_sql.entities.key_reconciliation import ReconciledRecords, join_baseline, mark_proven
+from instep_sql.entities.key_reconciliation import (
+    ReconciledRecords,
+    SharedKey,
+    join_baseline,
+    mark_proven,
+)
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import sweep
 from instep_sql.options import Journal, SqlOptions
@@ -43,6 +48,10 @@ class Written(msgspec.Struct, frozen=True):
     written: int = 0
     deleted: int = 0
     unresolved_keys: tuple[str, ...] = ()
+    whole: bool = True
+    """Whether each entity that was stated was written."""
+    deviations: dict[str, int] = {}
+    """Of the provider, as only what is stored shows them (A10)."""
 
 
 def commit(
@@ -53,8 +62,10 @@ def commit(
     batch: Batch,
     now_us: int,
     projections: Sequence[Projection] = (),
+    *,
+    separate: bool = True,
 ) -> CommitResult:
-    """Write all of a batch in the caller's transaction.
+    """Write all of a batch in the caller's transaction. See `write_records` for `separate`.
 
     1. The position is advanced (A1), and departures from the specification are counted;
        `FencedError` if another process has advanced it.
@@ -80,6 +91,7 @@ def commit(
             batch.records,
             by_uuid=batch.by_uuid,
             now_us=now_us,
+            separate=separate,
         )
     singled_out = 0
     if batch.unreadable or stream.singled_out:
@@ -128,6 +140,8 @@ def commit(
         result = msgspec.structs.replace(result, gave_way=gone)
     if batch.samples:
         quarantine.keep_samples(connection, stream.no, batch.samples, now_us)
+    if written.deviations:
+        fencing.count_deviations(connection, "instep_stream", stream.no, written.deviations)
     if options.journal is not Journal.OFF:
         journal.trim(connection, dialect, options, len(batch.records) + result.swept, now_us)
     if stream.kept.statements:
@@ -148,7 +162,48 @@ def derive_changed(
     projected.follow(connection, dialect, stream.no, projections, now_us)
 
 
-def write_records(
+def write_records(  # noqa: PLR0913 - three callers, one way to write
+    connection: Connection,
+    dialect: Dialect,
+    options: SqlOptions,
+    stream: StreamRow,
+    position: Position,
+    records: Sequence[Record],
+    *,
+    by_uuid: bool,
+    now_us: int,
+    separate: bool = True,
+) -> Written:
+    """Write, mark or end the entities of the records, under the position's lineage and attempt.
+
+    If the stream needs it, the records are first given the keys of the stored entities and composed
+    into whole records. Other streams pay nothing for it.
+
+    With `separate`, it is looked for entities of two classes under one key first (A13). Without, it
+    raises `SharedKey` where it meets some, and the transaction must be rolled back.
+    """
+
+    def write(stated: Sequence[Record]) -> Written:
+        return _write_records(
+            connection, dialect, options, stream, position, stated, by_uuid=by_uuid, now_us=now_us
+        )
+
+    if not stream.mixed or stream.change_only or not all_whole(records):
+        return write(records)
+    if not (separate or stream.shared_classes or shared_keys.are_within(records)):
+        written = write(records)
+        if not written.whole and shared_keys.are_met(connection, dialect, stream.no, records):
+            raise SharedKey
+        return written
+    separated, moved = shared_keys.separate(connection, dialect, stream, records)
+    written = write(separated)
+    if moved:
+        shared = {**written.deviations, shared_keys.DEVIATION: moved}
+        written = msgspec.structs.replace(written, deviations=shared)
+    return written
+
+
+def _write_records(
     connection: Connection,
     dialect: Dialect,
     options: SqlOptions,
@@ -159,11 +214,6 @@ def write_records(
     by_uuid: bool,
     now_us: int,
 ) -> Written:
-    """Write, mark or end the entities of the records, under the position's lineage and attempt.
-
-    If the stream needs it, the records are first given the keys of the stored entities and composed
-    into whole records. Other streams pay nothing for it.
-    """
     joined = ReconciledRecords(records)
     if by_uuid:
         # A stream's key of an entity and the uuid that a GET shows may differ.
@@ -197,16 +247,21 @@ def write_records(
     if stream.kept.statements:
         kept = stream.kept.statements
         apply_records(connection, dialect, no, kept, records, position, stream.info, now_us)
-    written = deleted = 0
+    written = deleted = stated = 0
     for upserts, ends in write_rounds(records, no, lineage, composed=stream.change_only):
         deleted += dialect.end_entities(connection, ends)
+        stated += len(upserts)
         written += dialect.upsert_entities(
-            connection, (no, lineage, attempt), upserts, keys_are_uuids=stream.keys_are_uuids
+            connection,
+            (no, lineage, attempt),
+            upserts,
+            keys_are_uuids=stream.keys_are_uuids,
+            of_class=stream.mixed and not stream.change_only,
         )
     if joined.shown:
         # Also where a newer record keeps its content (A3): the GET has shown that it exists.
         mark_proven(connection, dialect, no, attempt, joined.shown)
-    return Written(written, deleted, joined.unresolved_keys)
+    return Written(written, deleted, joined.unresolved_keys, written == stated, joined.deviations)
 
 
 def write_rounds(
