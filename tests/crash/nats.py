@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -83,7 +84,7 @@ class Receiver:
 
 
 @contextlib.asynccontextmanager
-async def connected(url: str):
+async def connected(url: str) -> AsyncIterator[JetStreamContext]:
     """A connection, made as soon as there is a server."""
     while True:
         client = Client()

@@ -186,7 +186,7 @@ async def test_what_waits_behind_a_gap_is_acknowledged_when_it_is_durable(tmp_pa
 async def test_a_message_of_a_failed_sequence_stays_with_the_broker() -> None:
     heard = Heard()
     gap = {"gap_deadline_s": 1.05, "gap_repeat_s": 0.05, "gap_attempts": 1}
-    options = {"sequence": gap, "retry_failed_s": 0.1}
+    options: dict[str, Any] = {"sequence": gap, "retry_failed_s": 0.1}
     async with (
         nats_server() as server,
         server.stream() as js,
