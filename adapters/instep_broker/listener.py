@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -69,6 +68,7 @@ class BrokerListener:
         """
         self.last_error = ""
         """Why it is not connected; empty while it is."""
+        self._logged: set[str] = set()
 
     def __repr__(self) -> str:
         return f"<BrokerListener {self._broker.name}: {self.last_error or 'connected'}>"
@@ -95,7 +95,7 @@ class BrokerListener:
                     self._address, self.last_error = self._broker.name, ""
                     failures, succeeded = 0, True
                     try:
-                        await _Connection(self._broker, self._options, intake, self._read).follow()
+                        await _Connection(self._broker, self._options, intake, self).follow()
                     finally:
                         self._address = ""
             except SourceError as error:
@@ -121,13 +121,19 @@ class BrokerListener:
 
     # -- within ----------------------------------------------------------------------------------
 
-    def _read(self, delivery: Delivery) -> Message | str:
+    def read(self, delivery: Delivery) -> Message | str:
         """The message, or why it is none."""
         try:
             return self._decoder.decode(delivery)
         except UnreadableDeliveryError as error:
             self.refused["unreadable"] += 1
             return error.message
+
+    def note_refused(self, delivery: Delivery, reason: str) -> None:
+        """Log the first of each kind: a publisher must not fill the log."""
+        level = logging.DEBUG if reason in self._logged else logging.WARNING
+        self._logged.add(reason)
+        _log.log(level, "%s on %.80s is refused: %s", delivery.position, delivery.subject, reason)
 
 
 class _Connection:
@@ -138,12 +144,12 @@ class _Connection:
         broker: Broker,
         options: BrokerOptions,
         intake: Intake,
-        read: Callable[[Delivery], Message | str],
+        listener: BrokerListener,
     ) -> None:
         self._broker = broker
         self._options = options
         self._intake = intake
-        self._read = read
+        self._listener = listener
         self._messages = 0
         """Taken and not answered …"""
         self._bytes = 0
@@ -189,7 +195,7 @@ class _Connection:
     def _receive(self, delivery: Delivery) -> None:
         self._messages += 1
         self._bytes += len(delivery.body)
-        message = self._read(delivery)
+        message = self._listener.read(delivery)
         if isinstance(message, str):
             self._note(delivery, message)
         else:
@@ -229,5 +235,5 @@ class _Connection:
             await self._refuse(delivery, f"the sequence: {answer.refusal!s}")
 
     async def _refuse(self, delivery: Delivery, reason: str) -> None:
-        _log.warning("%s on %.80s is refused: %s", delivery.position, delivery.subject, reason)
+        self._listener.note_refused(delivery, reason)
         await self._broker.refuse(delivery, reason)

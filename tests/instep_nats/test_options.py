@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from instep.errors import ConfigurationError
 from instep_nats import read_options
 from instep_nats.plugin import source
+from tests.instep.cli.cli_kit import failed, instep
 
 GOOD: dict[str, Any] = {
     "kind": "nats", "servers": "nats://127.0.0.1:4222", "stream": "ORDERS", "number": "subject:3",
@@ -62,3 +64,32 @@ def test_secrets_are_not_shown() -> None:
 def test_a_gap_has_an_hour() -> None:
     sequence = read_options(GOOD, "source").sequence
     assert sequence.gap_attempts * sequence.gap_repeat_s == 3600
+
+
+def test_check_reads_the_table_and_shows_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setenv("NATS_PASSWORD", "p4ss-word")
+    config = tmp_path / "instep.toml"
+    text = """[[consumers]]
+name = "one"
+sink = {{ kind = "sql", url = "sqlite:///one.db" }}
+[consumers.source]
+kind = "nats"
+servers = "{server}"
+stream = "ORDERS"
+number = "member:number"
+user = "me"
+password = "${{NATS_PASSWORD}}"
+"""
+    config.write_text(text.format(server="nats://127.0.0.1:4222"))
+    done = instep("check", "instep.toml")
+    assert done.exit_code == 0
+    assert 'stream = "ORDERS"' in done.stdout
+    assert "p4ss" not in done.output
+    config.write_text(text.format(server="nats://10.0.0.7:4222"))
+    said = failed(instep("check", "instep.toml"), 2)
+    assert "consumers[0].source.servers[0]" in said
+    assert "tls://10.0.0.7" in said
