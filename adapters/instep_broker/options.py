@@ -79,8 +79,7 @@ def read_broker_options(
         options: The table.
         where: Its place in the configuration, for errors.
         required: Key → an example, of the keys that must be there besides `number`.
-        redelivers_after_s: The option that says after which time the broker delivers again what was
-            not answered.
+        redelivers_after_s: The option that says when the broker delivers again.
     """
     table = {name: value for name, value in options.items() if name != "kind"}
     if isinstance(table.get("sequence"), Mapping):
