@@ -106,7 +106,7 @@ async def publish(
     await js.publish(subject, body, headers=dict(headers) if headers else None)
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
+async def until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():
             await asyncio.sleep(0.01)

@@ -67,7 +67,7 @@ async def unanswered(js: JetStreamContext) -> tuple[int, int]:
 
 
 async def settled(js: JetStreamContext) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await unanswered(js) != (0, 0):
             await asyncio.sleep(0.02)
 
@@ -196,7 +196,7 @@ async def test_a_message_of_a_failed_sequence_stays_with_the_broker() -> None:
             await publish(js, "orders.a", number)
         intake = receiver.intake
         assert intake
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 state = await intake.state("orders.a")
                 if state is not None and state.phase is SequencePhase.FAILED:
