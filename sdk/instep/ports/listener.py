@@ -194,6 +194,10 @@ class Intake(Protocol):
 class Listener(Protocol):
     """A source of numbered messages, which the peers connect to. `SourcePlugin.build` returns one
     instead of a `Source`.
+
+    One that connects to a broker itself has `last_error` besides: why it cannot receive now, for
+    the health; empty while it can. Its `address` is then that of the broker, empty while it is not
+    connected.
     """
 
     @property

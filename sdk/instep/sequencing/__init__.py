@@ -1,5 +1,8 @@
 """Numbered messages: order, duplicates, gaps, cancel and fill, expiry. Pure: no I/O, clock or
 randomness. The rules S1 to S12 are in the documentation (topics: sequences).
+
+It can be used alone, without a listener or a store of instep: everything that a driver needs is
+named here (how-to: sequencer).
 """
 
 from typing import TYPE_CHECKING
@@ -7,6 +10,8 @@ from typing import TYPE_CHECKING
 from instep.model.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from instep.model.messages import MessageHeader
+    from instep.model.ranges import RangeMap, Ranges
     from instep.sequencing.claims import Claims
     from instep.sequencing.effects import (
         AskResend,
@@ -45,12 +50,13 @@ if TYPE_CHECKING:
         SequencerSettings,
         TimeoutBehavior,
     )
-    from instep.sequencing.state import SequencerState
+    from instep.sequencing.state import BufferedMessage, SequencerState, decode_state
     from instep.sequencing.transitions import Refusal, SequencePhase, SequenceRefusedError
 
 __all__ = [
     "Announce",
     "AskResend",
+    "BufferedMessage",
     "Cancel",
     "Changed",
     "ChangedContentPolicy",
@@ -65,10 +71,13 @@ __all__ = [
     "IncompleteBehavior",
     "Last",
     "LastResort",
+    "MessageHeader",
     "Outbox",
     "OutboxSettings",
     "OutboxState",
     "OwedEffect",
+    "RangeMap",
+    "Ranges",
     "RealignSequence",
     "Realigned",
     "Receive",
@@ -88,10 +97,16 @@ __all__ = [
     "SequencerState",
     "Terminate",
     "TimeoutBehavior",
+    "decode_state",
 ]
 __getattr__, __dir__ = lazy_exports(
     globals(),
     {
+        "instep.model.messages": ("MessageHeader",),
+        "instep.model.ranges": (
+            "RangeMap",
+            "Ranges",
+        ),
         "instep.sequencing.claims": ("Claims",),
         "instep.sequencing.effects": (
             "AskResend",
@@ -137,7 +152,11 @@ __getattr__, __dir__ = lazy_exports(
             "SequencerSettings",
             "TimeoutBehavior",
         ),
-        "instep.sequencing.state": ("SequencerState",),
+        "instep.sequencing.state": (
+            "BufferedMessage",
+            "SequencerState",
+            "decode_state",
+        ),
         "instep.sequencing.transitions": (
             "Refusal",
             "SequencePhase",

@@ -106,6 +106,8 @@ class Decision(msgspec.Struct):
     """Received before: acknowledge again, do not deliver again (S1)."""
     deviations: list[MessageHeader] = []
     """Those of `duplicates` whose content differs from before, without a fault between (S7)."""
+    other_headers: list[MessageHeader] = []
+    """Those of `duplicates` with the content from before and other headers."""
     uncompared: list[MessageHeader] = []
     """Those of `duplicates` whose first content the sequencer no longer remembers. The driver
     compares them with the content that it kept, and applies `Changed` where it differs (S7).

@@ -34,7 +34,7 @@ from typing import Final
 
 import msgspec
 
-from instep.model.messages import MessageHeader
+from instep.model.messages import CONTENT_BYTES, MessageHeader
 from instep.model.ranges import RangeMap, Ranges
 from instep.sequencing import fast_path
 from instep.sequencing.claims import Claims
@@ -638,9 +638,11 @@ class Sequencer:
             if not digest:
                 # Received too long ago, or filled: only the store may still know (S7).
                 outcome.uncompared.append(message)
-            elif digest != message.digest:
+            elif digest[:CONTENT_BYTES] != message.digest[:CONTENT_BYTES]:
                 outcome.deviations.append(message)
                 return True
+            elif digest != message.digest:
+                outcome.other_headers.append(message)
             return False
         if self.phase is SequencePhase.TERMINATED:
             # Copies too: after its end the sequence acknowledges nothing (UnknownSequence).

@@ -45,6 +45,7 @@ from instep.sequencing.transitions import Refusal, SequencePhase, SequenceRefuse
 __all__ = [
     "ACCEPTED",
     "OTHER_CONTENT",
+    "OTHER_HEADERS",
     "REFUSED",
     "CommitGroup",
     "Entry",
@@ -55,6 +56,8 @@ __all__ = [
 
 OTHER_CONTENT: Final = "content-changed"
 """The deviation of a repeated number with other content (S7)."""
+OTHER_HEADERS: Final = "headers-changed"
+"""The deviation of a repeated message whose headers are not repeated."""
 
 ACCEPTED: Final = Receipt(ReceiptOutcome.ACCEPTED)
 _DUPLICATE: Final = Receipt(ReceiptOutcome.DUPLICATE)
@@ -143,6 +146,8 @@ class CommitGroup:
         self.effects: list[tuple[Scope, SequenceEffect]] = []
         self.changed: list[Entry] = []
         """Duplicates with other content than before."""
+        self.other_headers = 0
+        """Duplicates with the same content and other headers than before."""
         self.uncompared: list[Entry] = []
         """Duplicates whose first content only the store may still know (S7)."""
 
@@ -264,6 +269,9 @@ class CommitGroup:
         if self.changed:
             count = deviations.get(OTHER_CONTENT, 0) + len(self.changed)
             deviations = {**deviations, OTHER_CONTENT: count}
+        if self.other_headers:
+            count = deviations.get(OTHER_HEADERS, 0) + self.other_headers
+            deviations = {**deviations, OTHER_HEADERS: count}
         changes = [one.finish() for one in self._scope_changes.values() if one.known]
         owed = [
             Obligation(next(numbers), scope.name, scope.peer, effect)
@@ -334,6 +342,7 @@ class CommitGroup:
         for refused, refusal in outcome.refused:
             _answer(refused, REFUSED[refusal])
         self.changed += [entry for entry in outcome.deviations if isinstance(entry, Entry)]
+        self.other_headers += len(outcome.other_headers)
         self.uncompared += [entry for entry in outcome.uncompared if isinstance(entry, Entry)]
         if outcome.accepted or outcome.effects:
             self._note_known(scope_changes)

@@ -18,7 +18,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from instep.errors import InstepError, SinkError
-from instep.model.messages import UNSEQUENCED, Message
+from instep.model.messages import CONTENT_BYTES, UNSEQUENCED, Message
 from instep.ports.listener import EnvelopeReceipt, IntakeEvent, Listener, Receipt
 from instep.ports.message_store import (
     MessageStore,
@@ -433,11 +433,13 @@ class MessageIntake:
             {name: {entry.number for entry in entries} for name, entries in asked.items()}
         )
         for name, entries in asked.items():
-            changed = [
-                entry
-                for entry in entries
-                if not entry.digest.startswith(kept.get((name, entry.number), b""))
-            ]
+            changed = []
+            for entry in entries:
+                first = kept.get((name, entry.number), b"")
+                if not entry.digest.startswith(first[:CONTENT_BYTES]):
+                    changed.append(entry)
+                elif len(first) > CONTENT_BYTES and first != entry.digest:
+                    group.other_headers += 1
             if changed:
                 group.content_changed(self._scopes[name], changed)
 
