@@ -1,5 +1,5 @@
 """Numbered messages: order, duplicates, gaps, cancel and fill, expiry. Pure: no I/O, clock or
-randomness. The rules S1 to S12 are in the documentation (topics: sequences).
+randomness. The rules S1 to S13 are in the documentation (topics: sequences).
 """
 
 from typing import TYPE_CHECKING
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
         SequenceEnded,
         SequenceFailed,
     )
+    from instep.sequencing.ends import (
+        DecidedBy,
+        EndedNumbers,
+        NumberEnd,
+        RecordedEnd,
+        resolve_ends,
+    )
     from instep.sequencing.events import (
         Announce,
         Cancel,
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
         Receive,
         Renew,
         Reset,
+        Resume,
         SequencerInput,
         Terminate,
     )
@@ -56,7 +64,9 @@ __all__ = [
     "ChangedContentPolicy",
     "Claims",
     "Close",
+    "DecidedBy",
     "Decision",
+    "EndedNumbers",
     "Fault",
     "FaultPolicy",
     "Fill",
@@ -65,6 +75,7 @@ __all__ = [
     "IncompleteBehavior",
     "Last",
     "LastResort",
+    "NumberEnd",
     "Outbox",
     "OutboxSettings",
     "OutboxState",
@@ -72,11 +83,13 @@ __all__ = [
     "RealignSequence",
     "Realigned",
     "Receive",
+    "RecordedEnd",
     "Refusal",
     "Renew",
     "ReportFault",
     "ReportLoss",
     "Reset",
+    "Resume",
     "SequenceEffect",
     "SequenceEnded",
     "SequenceFailed",
@@ -88,6 +101,7 @@ __all__ = [
     "SequencerState",
     "Terminate",
     "TimeoutBehavior",
+    "resolve_ends",
 ]
 __getattr__, __dir__ = lazy_exports(
     globals(),
@@ -104,6 +118,13 @@ __getattr__, __dir__ = lazy_exports(
             "SequenceEnded",
             "SequenceFailed",
         ),
+        "instep.sequencing.ends": (
+            "DecidedBy",
+            "EndedNumbers",
+            "NumberEnd",
+            "RecordedEnd",
+            "resolve_ends",
+        ),
         "instep.sequencing.events": (
             "Announce",
             "Cancel",
@@ -117,6 +138,7 @@ __getattr__, __dir__ = lazy_exports(
             "Receive",
             "Renew",
             "Reset",
+            "Resume",
             "SequencerInput",
             "Terminate",
         ),

@@ -20,6 +20,7 @@ from instep.ports.message_store import (
     StoredReply,
 )
 from instep.ports.sink import Sink
+from instep.sequencing.ends import EndedNumbers, NumberEnd
 from instep.sequencing.outbox import Outbox
 from instep.sequencing.state import SequencerState
 from instep.testing.promises import Contract, require
@@ -273,6 +274,26 @@ async def _without_a_handler_nothing_waits(at: _Subject) -> None:
     await store.commit(_group(_released("a", 1, 2), handled=False))
     waiting = await _waiting(store, "a")
     require(waiting == 0, f"{waiting} messages wait for a handler that is not there")
+
+
+@_promise("what ends without delivery keeps its place among the dead, until it is replayed", "S13")
+async def _the_dead_are_counted_and_replayed(at: _Subject) -> None:
+    store = await at.store()
+    await store.commit(
+        _group(
+            _change("a", 1, peer="p", keep=[(0, _message(2)), (0, _message(3))], held_messages=2)
+        )
+    )
+    expired = EndedNumbers(2, 2, NumberEnd.EXPIRED, "expired")
+    await store.commit(_group(_change("a", 1, peer="p", ended=[(expired, 0)], held_messages=1)))
+    usage = (await store.usage()).get("p")
+    require(
+        usage is not None and (usage.dead_messages, usage.dead_bytes > 0) == (1, True),
+        f"one message of two has expired, and the usage is {usage}",
+    )
+    found = (await store.load(["a"]))["a"]
+    held = [one.number for one in found.state.buffered]
+    require((held, found.dead_messages) == ([3], 1), f"loaded was {found}")
 
 
 @_promise("an unsequenced message is known by its scope and id once it is committed", "S1")
