@@ -239,6 +239,10 @@ class WsrReceiver(SoapReceiver[Request]):
             return None
         if request.ack_requested and not any(reply.acknowledges(number) for reply in replies):
             return None
+        claims = await self._intake.claims(request.group_id)
+        if claims is not None and any(one.number == number for one in claims.state.buffered):
+            # It waits for those before it: a copy of it gets the reply.
+            raise TimeoutError
         timeout_s = self._options.reply_timeout_s
         reply = await self._intake.reply(request.group_id, number, timeout_s)
         return None if reply is None else read_reply(reply, number)

@@ -67,7 +67,7 @@ REPLAYED_BY_OPERATOR: Final = "replayed from the dead letter"
 def bury(
     connection: Connection, dialect: Dialect, group: MessageGroup, row_ids: dict[str, int]
 ) -> None:
-    """Move the buffered messages that a group has ended; `row_ids`: scope → row."""
+    """Move the buffered messages that a group has ended (S13); `row_ids`: scope → row."""
     rows = [
         (
             one.end.value,
