@@ -121,7 +121,7 @@ async def test_a_message_is_replayed_once(database: str, handled: bool) -> None:
         [one] = await dead(at)
         assert "--although-told" in one.why_not_replayed(although_told=False)
         assert not one.why_not_replayed(although_told=True)
-        assert await ask(at, OperatorAction.REPLAY, one.id) == "replay: delivered"
+        assert await ask(at, OperatorAction.REPLAY, one.id) == "replay: carried out"
         await ask(at, OperatorAction.REPLAY, one.id)
 
         async def delivered() -> bool:

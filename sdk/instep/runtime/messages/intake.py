@@ -563,7 +563,7 @@ def _apart_from_sequences(wanted: Iterable[OperatorRequest]) -> tuple[dict[int, 
     for one in wanted:
         if one.action is OperatorAction.REPLAY and one.number is not None:
             replay.append(one.number)
-            done[one.id] = "replay: delivered"
+            done[one.id] = "replay: carried out"
         elif one.action is OperatorAction.RECOUNT:
             done[one.id] = "recount: done"
     return done, replay
