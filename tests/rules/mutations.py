@@ -229,6 +229,21 @@ _NUMBERS: Final = [
         "else:",
         "tests/instep/runtime/messages/test_outbound.py::test_a_peer_that_never_answers_holds_up_no_other",
     ),
+    Mutation(
+        "S13",
+        f"{_S}sequencer.py::Sequencer._note_end",
+        "outcome.ended += [",
+        "_ = [",
+        f"{_TS}test_number_ends.py::test_s13_each_number_has_an_end",
+    ),
+    Mutation(
+        "S13",
+        "store/instep_sql/messages/dead_letter.py::bury",
+        "if one.end in UNDELIVERED",
+        "if one.end not in UNDELIVERED",
+        "tests/instep_sql/messages/test_dead_letter.py"
+        "::test_s13_what_was_accepted_is_kept_with_its_body",
+    ),
 ]
 
 

@@ -237,9 +237,10 @@ class Listener(Protocol):
         """
         ...
 
-    async def carry_out(self, scope: str, effect: SequenceEffect) -> None:
+    async def carry_out(self, scope: str, effect: SequenceEffect) -> bool | None:
         """Carry an effect out: send a request to resend, a fault, a report. Calls for several
-        peers, and for one peer, run at the same time. Raises `SourceError` where it could not be
+        peers, and for one peer, run at the same time. Returns False where there is no way to send
+        it, which the record of the numbers says (S13). Raises `SourceError` where it could not be
         sent.
 
         A fault, a failure and an end are stored until this returns, and are carried out again after

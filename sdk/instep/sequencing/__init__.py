@@ -1,5 +1,5 @@
 """Numbered messages: order, duplicates, gaps, cancel and fill, expiry. Pure: no I/O, clock or
-randomness. The rules S1 to S12 are in the documentation (topics: sequences).
+randomness. The rules S1 to S14 are in the documentation (topics: sequences).
 
 It can be used alone, without a listener or a store of instep: everything that a driver needs is
 named here (how-to: sequencer).
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
         SequenceEnded,
         SequenceFailed,
     )
+    from instep.sequencing.ends import (
+        DecidedBy,
+        EndedNumbers,
+        NumberEnd,
+        RecordedEnd,
+        resolve_ends,
+    )
     from instep.sequencing.events import (
         Announce,
         Cancel,
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
         Receive,
         Renew,
         Reset,
+        Resume,
         SequencerInput,
         Terminate,
     )
@@ -62,7 +70,9 @@ __all__ = [
     "ChangedContentPolicy",
     "Claims",
     "Close",
+    "DecidedBy",
     "Decision",
+    "EndedNumbers",
     "Fault",
     "FaultPolicy",
     "Fill",
@@ -72,6 +82,7 @@ __all__ = [
     "Last",
     "LastResort",
     "MessageHeader",
+    "NumberEnd",
     "Outbox",
     "OutboxSettings",
     "OutboxState",
@@ -81,11 +92,13 @@ __all__ = [
     "RealignSequence",
     "Realigned",
     "Receive",
+    "RecordedEnd",
     "Refusal",
     "Renew",
     "ReportFault",
     "ReportLoss",
     "Reset",
+    "Resume",
     "SequenceEffect",
     "SequenceEnded",
     "SequenceFailed",
@@ -98,6 +111,7 @@ __all__ = [
     "Terminate",
     "TimeoutBehavior",
     "decode_state",
+    "resolve_ends",
 ]
 __getattr__, __dir__ = lazy_exports(
     globals(),
@@ -119,6 +133,13 @@ __getattr__, __dir__ = lazy_exports(
             "SequenceEnded",
             "SequenceFailed",
         ),
+        "instep.sequencing.ends": (
+            "DecidedBy",
+            "EndedNumbers",
+            "NumberEnd",
+            "RecordedEnd",
+            "resolve_ends",
+        ),
         "instep.sequencing.events": (
             "Announce",
             "Cancel",
@@ -132,6 +153,7 @@ __getattr__, __dir__ = lazy_exports(
             "Receive",
             "Renew",
             "Reset",
+            "Resume",
             "SequencerInput",
             "Terminate",
         ),

@@ -29,6 +29,7 @@ __all__ = [
     "Receive",
     "Renew",
     "Reset",
+    "Resume",
     "SequencerInput",
     "Terminate",
 ]
@@ -86,11 +87,18 @@ class Announce(msgspec.Struct, frozen=True):
 
 class GiveUp(msgspec.Struct, frozen=True):
     """Skip the numbers up to `through` that did not arrive (S2). They are refused from now on, and
-    reported as lost. Messages buffered up to there are delivered.
+    reported as lost. Messages buffered up to there are delivered, also in a sequence that has
+    failed.
     """
 
     through: int
     reason: str = "given up"
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """Go on after a failure: what is missing may come again, and what was kept follows it. Refused
+    unless the sequence has failed.
+    """
 
 
 class Realigned(msgspec.Struct, frozen=True):
@@ -133,7 +141,7 @@ class Renew(msgspec.Struct, frozen=True):
 
 class Reset(msgspec.Struct, frozen=True):
     """The sender numbers from the start again: the old numbers no longer count. Buffered messages
-    are dropped and reported as lost. Settings and attributes stay, the deadline is removed.
+    go to the dead letter. Settings and attributes stay, the deadline is removed.
 
     It must be the first event of its envelope; anything else is a mistake of the driver
     (`AssertionError`).
@@ -143,7 +151,7 @@ class Reset(msgspec.Struct, frozen=True):
 NumberRequest = Cancel | Fill | Fault | Changed | Announce | GiveUp | Realigned
 """An event about some numbers of the sequence."""
 
-EndRequest = Last | Close | Terminate | Renew | Reset
+EndRequest = Last | Close | Terminate | Renew | Resume | Reset
 """An event about the sequence as a whole."""
 
 SequencerInput = Receive | NumberRequest | EndRequest

@@ -28,7 +28,9 @@ from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import Dialect
 from instep_sql.fencing import ReceiverRow
 from instep_sql.messages import (
+    dead_letter,
     inbox,
+    number_ends,
     obligations,
     operator_requests,
     outbox,
@@ -130,8 +132,13 @@ class SqlMessageStore:
             sequences.write(connection, self._dialect, receiver.no, group)
             numbers = self._known_row_ids(connection, scopes)
             obligations.write(connection, self._dialect, receiver.no, group)
-            operator_requests.forget(connection, self._dialect, group)
+            operator_requests.finish(connection, self._dialect, group)
             inbox.apply_group(connection, self._dialect, group, numbers)
+            number_ends.write(connection, self._dialect, receiver.no, group)
+            if group.replay:
+                inbox.replay(connection, self._dialect, receiver.no, group)
+            if group.discards_kept is not None:
+                dead_letter.trim_discarded(connection, receiver.no, group.discards_kept)
             if group.deviations:
                 fencing.count_deviations(
                     connection, "instep_receiver", receiver.no, group.deviations
@@ -165,7 +172,9 @@ class SqlMessageStore:
             fencing.check_receiver(
                 connection, self._dialect, receiver, commits=commits, messages=0, now_us=now_us
             )
-            return sequences.reclaim(connection, self._dialect, receiver.no, scopes, now_us)
+            return sequences.reclaim(
+                connection, self._dialect, receiver.no, scopes, now_us, self._options
+            )
 
         gone = await self._database.run(
             work, committed=lambda connection: fencing.receiver_is_at(connection, receiver, commits)
@@ -177,7 +186,15 @@ class SqlMessageStore:
     async def usage(self) -> dict[str, SenderUsage]:
         """See `MessageStore`."""
         no = self._receiver.no
-        return await self._database.run(lambda connection: sequences.usage(connection, no))
+
+        def work(connection: Connection) -> dict[str, SenderUsage]:
+            used = sequences.usage(connection, no)
+            for peer, (messages, size_bytes) in dead_letter.usage(connection, no).items():
+                one = used.setdefault(peer, SenderUsage())
+                one.dead_messages, one.dead_bytes = messages, size_bytes
+            return used
+
+        return await self._database.run(work)
 
     async def obligations(self) -> list[Obligation]:
         """See `MessageStore`."""

@@ -23,6 +23,7 @@ from instep.ports.listener import EnvelopeReceipt, IntakeEvent, Listener, Receip
 from instep.ports.message_store import (
     MessageStore,
     Obligation,
+    OperatorAction,
     OperatorRequest,
     OutboxStore,
     StoredSequence,
@@ -100,8 +101,8 @@ class MessageIntake:
         )
         self.replies = PendingReplies()
         """Requests whose senders wait for the handler."""
-        self._settled: list[int] = []
-        """Obligations that the store may forget with the next commit."""
+        self._settled: dict[int, bool] = {}
+        """Obligations that the store may forget with the next commit: number → whether sent."""
         self._obligations = 0
         """The highest number of an obligation."""
         self._usage = InboxUsage(self._limits, {})
@@ -329,9 +330,15 @@ class MessageIntake:
         if self._recount_wanted:
             self._recount_wanted = False
             self._scopes.clear()
+        wanted = await self._operator_requests()
+        if any(one.action is OperatorAction.RECOUNT for one in wanted):
+            # Its sequences count their own, too.
+            self._scopes.clear()
+            self._recovered = False
         if not self._recovered:
             await self._recover()
-        wanted = await self._operator_requests()
+        done, replay = _apart_from_sequences(wanted)
+        wanted = [one for one in wanted if one.id not in done]
         due = await self._due()
         names, unsequenced = _begin(requests)
         await self._load(names.union(due, [one.scope for one in wanted]))
@@ -344,7 +351,7 @@ class MessageIntake:
             opens_implicitly=self._listener.opens_implicitly,
         )
         apply(requests, group, self._scopes)
-        told = [(one.scope, group.act(self._scopes[one.scope], one)) for one in wanted]
+        told = [(one, group.act(self._scopes[one.scope], one)) for one in wanted]
         for name in due:
             group.tick(self._scopes[name])
         if group.uncompared:
@@ -354,8 +361,9 @@ class MessageIntake:
         deviations, self._deviations = self._deviations, Counter()
         message_group = group.finish(deviations, itertools.count(self._obligations + 1))
         settled = message_group.settled = self._settled.copy()
-        message_group.done = [one.id for one in wanted]
-        if not (message_group.changes or message_group.deviations or settled or wanted):
+        message_group.done = {**done, **{one.id: text for one, text in told}}
+        message_group.replay = replay
+        if not (message_group.changes or message_group.deviations or settled or message_group.done):
             self._give_claims(requests, group)
             return None
         try:
@@ -365,11 +373,12 @@ class MessageIntake:
             self._deviations.update(deviations)
             raise
         group.committed()
-        for name, text in told:
-            self._emit(name, "operator", text)
+        for one, text in told:
+            self._emit(one.scope, "operator", text)
         self._obligations += len(message_group.owed)
         self._effects.forget(settled)
-        del self._settled[: len(settled)]
+        for number in settled:
+            del self._settled[number]
         self._give_claims(requests, group)
         self._put_effects(group, message_group.owed)
         self.deviations.update(message_group.deviations)
@@ -417,6 +426,7 @@ class MessageIntake:
             for name in await self._store.reclaim(ended, now_us):
                 scope = self._scopes.pop(name)
                 if scope.stored:
+                    self._usage.add_dead(scope.peer, scope.held_messages, scope.held_bytes)
                     self._usage.add(scope.peer, -1, -scope.held_messages, -scope.held_bytes)
             for name in ended:
                 # A sequence that stays is loaded again with its next message.
@@ -457,8 +467,8 @@ class MessageIntake:
             if isinstance(effect, AskResend) and self._effects.is_asking(scope.name):
                 scope.sequencer.note_request_queued()
 
-    def _settle(self, number: int) -> None:
-        self._settled.append(number)
+    def _settle(self, number: int, sent: bool) -> None:  # noqa: FBT001 - a callback
+        self._settled[number] = sent
         self._queue.wake()
 
     def _note_asked(self, name: str) -> None:
@@ -472,6 +482,8 @@ class MessageIntake:
             assert entry.message is not None
             text = f"message {entry.number} ({entry.message.id}) came again with other content"
             self._emit(entry.message.scope, "deviation", text)
+        for text in self._usage.warnings():
+            self._emit("", "dead-letter", text)
         if self._handled:
             self.released.set()
         for name in group.scopes:
@@ -489,9 +501,8 @@ class MessageIntake:
         for name in missing:
             found = stored.get(name)
             sequencer = self._sequencer_from(name, found)
-            if sequencer.durable.acted_at_us < self._started_us:
-                # The sender is not charged for our downtime.
-                sequencer.resume(self._started_us)
+            # The sender is not charged for our downtime.
+            sequencer.resume(self._started_us)
             if self._effects.is_asking(name):
                 sequencer.note_request_queued()
             self._scopes[name] = Scope(
@@ -500,6 +511,7 @@ class MessageIntake:
                 sequencer,
                 found.waiting if found else 0,
                 stored=found is not None,
+                dead=(found.dead_messages, found.dead_bytes) if found else (0, 0),
             )
 
     async def _committed_sequencer(self, name: str) -> Sequencer | None:
@@ -545,6 +557,18 @@ class MessageIntake:
         """The time in microseconds since 1970; it never goes back."""
         self._clock_us = max(self._clock_us, int(self._environment.now() * 1_000_000))
         return self._clock_us
+
+
+def _apart_from_sequences(wanted: Iterable[OperatorRequest]) -> tuple[dict[int, str], list[int]]:
+    """Requests that no sequencer decides: what becomes of each, and the messages to replay."""
+    done, replay = dict[int, str](), list[int]()
+    for one in wanted:
+        if one.action is OperatorAction.REPLAY and one.number is not None:
+            replay.append(one.number)
+            done[one.id] = "replay: carried out"
+        elif one.action is OperatorAction.RECOUNT:
+            done[one.id] = "recount: done"
+    return done, replay
 
 
 def _begin(requests: Iterable[PendingRequest]) -> tuple[set[str], list[Message]]:
