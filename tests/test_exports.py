@@ -160,6 +160,7 @@ NAMES = {
         "RecordedEnd",
         "Refusal",
         "Renew",
+        "Replayed",
         "ReportFault",
         "ReportLoss",
         "Reset",

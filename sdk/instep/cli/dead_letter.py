@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
@@ -25,6 +27,7 @@ from instep.cli.output import (
     plain,
     stamp,
 )
+from instep.cli.sequences import Wait, action_outcome
 from instep.cli.store import (
     ConfigArgument,
     ConfigOption,
@@ -38,7 +41,6 @@ from instep.cli.store import (
 )
 from instep.errors import ConfigurationError
 from instep.ports.reader import DeadMessage, MessageReader
-from instep.sequencing.ends import NumberEnd
 from instep.sequencing.remedies import OperatorAction
 
 __all__ = ["drop", "export", "list_", "replay", "show"]
@@ -78,6 +80,7 @@ def replay(
     ids: _IDS = None,
     config: ConfigOption = None,
     store: StoreOption = None,
+    *,
     everything: _ALL = False,
     consumer: ConsumerOption = None,
     stream: StreamOption = None,
@@ -87,6 +90,7 @@ def replay(
             "--although-told", help="Also what its sender was told has failed or expired."
         ),
     ] = False,
+    wait_s: Wait = 3.0,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Deliver messages of the dead letter; the consumer does it, running now or later.
@@ -94,7 +98,7 @@ def replay(
     Ends with 1 when one of them is refused: it stays where it is.
     """
     _check_choice("replay", ids, everything=everything)
-    asyncio.run(_replay(config, store, consumer, ids or [], stream, although_told, output))
+    asyncio.run(_replay(config, store, consumer, ids or [], stream, although_told, wait_s, output))
 
 
 def export(
@@ -220,41 +224,40 @@ async def _replay(
     ids: list[int],
     stream: str | None,
     although_told: bool,
+    wait_s: float,
     output: Format,
 ) -> None:
-    refused = asked = 0
+    counts = Counter[str]()
     async with open_store(config, store, consumer, "messages dead replay") as place:
         reader = MessageReader.of(place.reader)
         if ids:
             chosen = [await _one(place, id) for id in ids]
         else:
             chosen = [one async for one in _found(place, stream)]
+        asked: list[tuple[DeadMessage, int, str]] = []
         for one in chosen:
-            why = one.why_not_replayed(although_told=although_told)
-            why = why or await _why_settled(reader, one)
+            why, request = one.why_not_replayed(although_told=although_told), 0
             if not why:
-                await reader.request_action(one.consumer, one.stream, OperatorAction.REPLAY, one.id)
-            refused += bool(why)
-            asked += not why
+                request = await reader.request_action(
+                    one.consumer, one.stream, OperatorAction.REPLAY, one.id
+                )
+            asked.append((one, request, f"replay: refused: {why}" if why else ""))
+        until_s = time.monotonic() + wait_s
+        for one, request, text in asked:
+            outcome = text or await action_outcome(reader, request, until_s)
+            refused = outcome.partition(": refused: ")[2]
+            counts["refused" if refused else "delivered" if outcome else "later"] += 1
             if output is Format.JSONL:
-                json_line({"id": one.id, "replayed": not why, "text": why})
-            elif why:
-                typer.echo(plain(f"{one.id}: refused: {why}"))
+                json_line({"id": one.id, "replayed": not refused, "text": refused or outcome})
+            elif refused:
+                typer.echo(plain(f"{one.id}: refused: {refused}"))
     if output is Format.TABLE:
-        typer.echo(
-            f"{asked:,} asked for: the consumer, running now or later, delivers them within "
-            f"seconds; {refused:,} refused"
-        )
-    if refused:
+        text = f"{counts['delivered']:,} delivered, {counts['refused']:,} refused"
+        if counts["later"]:
+            text += f"; {counts['later']:,}: the consumer, running now or later, delivers them"
+        typer.echo(text)
+    if counts["refused"]:
         raise typer.Exit(1)
-
-
-async def _why_settled(reader: MessageReader, one: DeadMessage) -> str:
-    """Why a message is not replayed whose number has another end since; empty: it has none."""
-    for end in await reader.numbers(one.consumer, one.stream):
-        if end.low <= one.number <= end.high and end.end is NumberEnd.DELIVERED:
-            return "other content was delivered under its number, or it was replayed before"
-    return ""
 
 
 async def _export(

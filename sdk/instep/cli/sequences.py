@@ -5,6 +5,7 @@ and waiting messages, and what became of their numbers.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from pathlib import Path
@@ -35,7 +36,17 @@ from instep.sequencing.ends import NumberEnd, RecordedEnd, resolve_ends
 from instep.sequencing.remedies import OperatorAction, why_not
 from instep.sequencing.settings import SequencerSettings
 
-__all__ = ["close", "give_up", "list_", "reset", "resume", "show", "show_sequences"]
+__all__ = [
+    "Wait",
+    "action_outcome",
+    "close",
+    "give_up",
+    "list_",
+    "reset",
+    "resume",
+    "show",
+    "show_sequences",
+]
 
 _SHOWN_RANGES = 10
 _SHOWN_SEQUENCES = 100
@@ -345,11 +356,16 @@ async def _ask(
     if why:
         return f"{action!s}: refused: {why}"
     id = await reader.request_action(one.consumer, one.stream, action, number)
-    outcome, waited_s = "", 0.0
-    while id and not (outcome := await reader.action_outcome(id)) and waited_s < wait_s:
+    return await action_outcome(reader, id, time.monotonic() + wait_s)
+
+
+async def action_outcome(reader: MessageReader, id: int, until_s: float) -> str:
+    """What became of a request; empty where nobody has done it by then (monotonic time)."""
+    while True:
+        outcome = await reader.action_outcome(id)
+        if outcome or not id or time.monotonic() >= until_s:
+            return outcome
         await asyncio.sleep(_POLL_S)
-        waited_s += _POLL_S
-    return outcome
 
 
 def _tell(

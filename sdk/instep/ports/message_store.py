@@ -167,6 +167,12 @@ class OperatorRequest(msgspec.Struct, frozen=True):
     number: int | None = None
     """GIVE_UP: the last number given up; None: the highest known. RESET: the next number; None: the
     first. REPLAY: the id in the dead letter."""
+    refused: str = ""
+    """REPLAY: why the store cannot do it; empty: it can."""
+    replayed: int | None = None
+    """REPLAY: the number of the message, where it has one …"""
+    counted: bool = False
+    """… and whether it is of the present count of its sequence."""
 
 
 class SequenceChange(msgspec.Struct, gc=False):
@@ -221,7 +227,8 @@ class MessageGroup(msgspec.Struct):
     done: dict[int, str] = {}
     """Requests of operators that were carried out or refused: id → what became of it."""
     replay: list[int] = []
-    """Ids in the dead letter of messages to deliver: an operator wants it."""
+    """Ids in the dead letter of messages to deliver: an operator wants it. Where one is gone, the
+    group is not committed."""
     discards_kept: tuple[int, int] | None = None
     """How many discarded messages the dead letter may keep, and bytes of them: older ones are
     trimmed. None: nothing is added to it."""

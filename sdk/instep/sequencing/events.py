@@ -28,6 +28,7 @@ __all__ = [
     "Realigned",
     "Receive",
     "Renew",
+    "Replayed",
     "Reset",
     "Resume",
     "SequencerInput",
@@ -113,6 +114,15 @@ class Realigned(msgspec.Struct, frozen=True):
     deliver_buffered: bool = False
 
 
+class Replayed(msgspec.Struct, frozen=True):
+    """The message of a number that was faulted is delivered from the dead letter (S13): the number
+    counts as received from now on, and what comes under it is a copy (S1). It changes nothing for a
+    number that is not faulted, or after the end.
+    """
+
+    number: int
+
+
 class Last(msgspec.Struct, frozen=True):
     """`number` is the last of the sequence; lower ones are still accepted. Refused where a higher
     one was used, or another was the last.
@@ -148,7 +158,7 @@ class Reset(msgspec.Struct, frozen=True):
     """
 
 
-NumberRequest = Cancel | Fill | Fault | Changed | Announce | GiveUp | Realigned
+NumberRequest = Cancel | Fill | Fault | Changed | Announce | GiveUp | Realigned | Replayed
 """An event about some numbers of the sequence."""
 
 EndRequest = Last | Close | Terminate | Renew | Resume | Reset

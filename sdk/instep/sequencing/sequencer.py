@@ -63,6 +63,7 @@ from instep.sequencing.events import (
     Realigned,
     Receive,
     Renew,
+    Replayed,
     Reset,
     Resume,
     SequencerInput,
@@ -400,6 +401,11 @@ class Sequencer:
                     self._skip(min(event.through, self._highest()), outcome, event.reason)
             case Realigned():
                 self._realign(event, outcome)
+            case Replayed():
+                # A sequence that has failed may be resumed; after an end nothing is accepted.
+                goes_on = self.phase is SequencePhase.FAILED or self.phase not in REFUSALS
+                if goes_on and event.number in self._window.faulted:
+                    self._window.add_filled(Ranges.of((event.number, event.number)))
 
     def _end_request(self, event: EndRequest, outcome: Decision, now_us: int) -> None:
         match event:
@@ -488,9 +494,13 @@ class Sequencer:
             for low, high in numbers.pairs()
         ]
 
+    def _note_lost(self, numbers: Ranges, reason: str, outcome: Decision) -> None:
+        """Record that no message came. One that came and was faulted keeps that end (S13)."""
+        self._note_end(numbers - self._window.faulted.ranges(), NumberEnd.LOST, reason, outcome)
+
     def _reset(self) -> Decision:
         phase = phase_after_request(self.phase, SequenceEvent.RESET)
-        window, highest, reason = self._window, self._highest(), "the sender began to count anew"
+        window, highest, reason = self._window, self._highest(), "the sequence began to count anew"
         missing = self._missing_to(highest)
         outcome = Decision(dropped=window.discard_buffered(), dropped_bytes=window.dropped_bytes)
         dropped = Ranges.of_numbers(outcome.dropped)
@@ -536,7 +546,7 @@ class Sequencer:
             lost = Ranges.of(*self._window.skip(self._highest(), outcome.deliver))
             lost.subtract(Ranges.of_numbers(discarded))
             if self.settings.incomplete is not IncompleteBehavior.FAULT:
-                self._note_end(lost, NumberEnd.LOST, reason, outcome)
+                self._note_lost(lost, reason, outcome)
             if lost or discarded:
                 all_lost = lost | Ranges.of_numbers(discarded)
                 outcome.effects.append(ReportLoss(list(all_lost.pairs()), reason))
@@ -970,7 +980,7 @@ class Sequencer:
         lost = self._window.skip(through, outcome.deliver)
         if lost:
             outcome.effects.append(ReportLoss(lost, reason))
-            self._note_end(Ranges.of(*lost), NumberEnd.LOST, reason, outcome)
+            self._note_lost(Ranges.of(*lost), reason, outcome)
         self._enforce_gap_limit(outcome)
 
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
+from instep.errors import StoreUnavailableError
+from instep.model.ranges import Ranges
 from instep.ports.message_store import MessageGroup
-from instep.sequencing.ends import UNDELIVERED, EndedNumbers
+from instep.sequencing.ends import (
+    UNDELIVERED,
+    EndedNumbers,
+    NumberEnd,
+    RecordedEnd,
+    resolve_ends,
+)
+from instep.sequencing.state import decode_state
 from instep_sql.engine.dialect import Dialect
+from instep_sql.messages.number_ends import end_of
 
 __all__ = ["DEAD", "bury", "bury_forgotten", "trim_discarded", "usage"]
 
@@ -39,23 +49,29 @@ _DISCARDED: Final = text(f"""
 """)
 _REPLAY: Final = f"UPDATE instep_inbox SET stage = 1 WHERE id = ? AND stage = {DEAD}"
 _REPLAYED: Final = text("""
-    SELECT i.id, i.epoch, i.number, i.ending, i.dead_at_us, i.sequence_no, q.scope, EXISTS (
-        SELECT 1 FROM instep_number_end AS e
-        WHERE e.receiver_no = q.receiver_no AND e.scope = q.scope AND e.epoch = i.epoch
-          AND i.number BETWEEN e.low AND e.high AND e.told <> '') AS told
+    SELECT i.id, i.epoch, i.number, i.ending, i.dead_at_us, i.sequence_no, q.scope, q.state, (
+        SELECT min(e.forgotten_at_us) FROM instep_number_end AS e
+        WHERE e.receiver_no = q.receiver_no AND e.scope = q.scope
+          AND e.forgotten_at_us >= i.dead_at_us) AS forgotten_at_us
     FROM instep_inbox AS i JOIN instep_sequence AS q ON q.id = i.sequence_no
-    WHERE i.id = :id AND i.stage = :dead AND q.receiver_no = :no AND NOT EXISTS (
-        SELECT 1 FROM instep_inbox AS o
-        WHERE o.sequence_no = i.sequence_no AND o.epoch = i.epoch AND o.number = i.number
-          AND o.stage < :dead AND o.number >= 0)
+    WHERE i.id = :id AND i.stage = :dead AND q.receiver_no = :no
 """)
-# A name may have come back since: the number is of the sequence that was forgotten.
+# Of a count that went on, or of one that was forgotten: the name may have come back since.
+_RECORD: Final = text("""
+    SELECT * FROM instep_number_end
+    WHERE receiver_no = :no AND scope = :scope AND epoch = :epoch
+      AND (forgotten_at_us = :forgotten OR (:forgotten = 0 AND forgotten_at_us IS NULL))
+    ORDER BY id
+""")
+_LIVES: Final = text(f"""
+    SELECT 1 FROM instep_inbox
+    WHERE sequence_no = :sequence AND epoch = :epoch AND number = :number AND stage < {DEAD}
+""")
 _RECORD_REPLAY: Final = text("""
     INSERT INTO instep_number_end (receiver_no, scope, epoch, low, high, ending, reason, decided_by,
         told, decided_at_us, forgotten_at_us)
-    SELECT :no, :scope, :epoch, :number, :number, 'delivered', :reason, 'operator', '', :now_us, (
-        SELECT min(forgotten_at_us) FROM instep_number_end
-        WHERE receiver_no = :no AND scope = :scope AND forgotten_at_us >= :dead_at_us)
+    VALUES (:no, :scope, :epoch, :number, :number, 'delivered', :reason, 'operator', '', :now_us,
+        :forgotten_at_us)
 """)
 _GO_ON: Final = """
     UPDATE instep_sequence SET deliver_at_us = CASE WHEN blocked = 1 THEN NULL ELSE ? END
@@ -94,28 +110,62 @@ def bury_forgotten(
     dialect.execute_many(connection, _BURY_ALL, [(why, now_us, id) for why, id in reasons])
 
 
-def replay(
-    connection: Connection, dialect: Dialect, no: int, ids: Sequence[int], now_us: int
-) -> list[int]:
-    """Release messages to be delivered, as an operator wants it; returns the rows of their
-    sequences.
+class Replay(NamedTuple):
+    """What an operator wants to deliver."""
+
+    refused: str
+    """Why it stays in the dead letter; empty: it may be delivered."""
+    number: int | None = None
+    """The number of the message, where it has one …"""
+    counted: bool = False
+    """… and whether it is of the present count of its sequence."""
+
+
+def find_replay(connection: Connection, no: int, id: int) -> Replay:
+    """Whether a message of the dead letter may be delivered."""
+    row = connection.execute(_REPLAYED, {"id": id, "dead": DEAD, "no": no}).one_or_none()
+    if row is None:
+        return Replay("it is not in the dead letter any more")
+    if row.number < 0:
+        return Replay("")
+    number = {"sequence": row.sequence_no, "epoch": row.epoch, "number": row.number}
+    if connection.execute(_LIVES, number).first() is not None:
+        return Replay("another message waits under its number")
+    state = decode_state(row.state) if row.state and row.forgotten_at_us is None else None
+    state = None if state is None or state.epoch != row.epoch else state
+    ends = resolve_ends(state, Ranges(), _record(connection, no, row))
+    for one in ends:
+        if one.low <= row.number <= one.high and one.end is NumberEnd.DELIVERED:
+            return Replay("a message was delivered under its number")
+    return Replay("", row.number, state is not None)
+
+
+def replay(connection: Connection, dialect: Dialect, no: int, id: int, now_us: int) -> int:
+    """Release a message to be delivered; returns the row of its sequence. Raises `SinkError` where
+    it is gone meanwhile.
     """
-    sequences: list[int] = []
-    for id in ids:
-        given = {"id": id, "dead": DEAD, "no": no}
-        row = connection.execute(_REPLAYED, given).one_or_none()
-        if row is None:
-            continue
-        dialect.execute_many(connection, _REPLAY, [(id,)])
-        dialect.execute_many(connection, _GO_ON, [(now_us, row.sequence_no)])
-        sequences.append(row.sequence_no)
-        if row.number >= 0:
-            why = REPLAYED_BY_OPERATOR
-            why += f", although its sender was told: {row.ending}" if row.told else ""
-            of = {"no": no, "scope": row.scope, "epoch": row.epoch, "number": row.number}
-            of |= {"reason": why, "now_us": now_us, "dead_at_us": row.dead_at_us}
-            connection.execute(_RECORD_REPLAY, of)
-    return sequences
+    row = connection.execute(_REPLAYED, {"id": id, "dead": DEAD, "no": no}).one_or_none()
+    if row is None:
+        # Dropped since it was looked at: the group is decided again without it.
+        raise StoreUnavailableError("what was to be replayed is gone", where="messages dead replay")
+    if row.number >= 0:
+        why = REPLAYED_BY_OPERATOR
+        record = _record(connection, no, row)
+        if any(one.told and one.low <= row.number <= one.high for one in record):
+            why += f", although its sender was told: {row.ending}"
+        values = {"no": no, "scope": row.scope, "epoch": row.epoch, "number": row.number}
+        values |= {"reason": why, "now_us": now_us, "forgotten_at_us": row.forgotten_at_us}
+        connection.execute(_RECORD_REPLAY, values)
+    dialect.execute_many(connection, _REPLAY, [(id,)])
+    dialect.execute_many(connection, _GO_ON, [(now_us, row.sequence_no)])
+    no_of_sequence: int = row.sequence_no
+    return no_of_sequence
+
+
+def _record(connection: Connection, no: int, row: Row[Any]) -> list[RecordedEnd]:
+    """The record of the count that a dead message belongs to."""
+    of = {"no": no, "scope": row.scope, "epoch": row.epoch, "forgotten": row.forgotten_at_us or 0}
+    return [end_of(one) for one in connection.execute(_RECORD, of)]
 
 
 def trim_discarded(connection: Connection, no: int, kept: tuple[int, int]) -> None:

@@ -151,7 +151,9 @@ def count_messages(group: MessageGroup) -> int:
 
 def replay(connection: Connection, dialect: Dialect, no: int, group: MessageGroup) -> None:
     """Deliver messages of the dead letter, to the handler or to the store."""
-    sequences = dead_letter.replay(connection, dialect, no, group.replay, group.now_us)
+    sequences = [
+        dead_letter.replay(connection, dialect, no, id, group.now_us) for id in group.replay
+    ]
     if not group.handled:
         _deliver(connection, dialect, list(dict.fromkeys(sequences)), group.now_us)
 

@@ -133,10 +133,11 @@ class SqlMessageStore:
             numbers = self._known_row_ids(connection, scopes)
             obligations.write(connection, self._dialect, receiver.no, group)
             operator_requests.finish(connection, self._dialect, group)
+            if group.replay:
+                # Before what follows it.
+                inbox.replay(connection, self._dialect, receiver.no, group)
             inbox.apply_group(connection, self._dialect, group, numbers)
             number_ends.write(connection, self._dialect, receiver.no, group)
-            if group.replay:
-                inbox.replay(connection, self._dialect, receiver.no, group)
             if group.discards_kept is not None:
                 dead_letter.trim_discarded(connection, receiver.no, group.discards_kept)
             if group.deviations:
@@ -167,6 +168,9 @@ class SqlMessageStore:
     async def reclaim(self, scopes: Collection[str], now_us: int) -> set[str]:
         """See `MessageStore`."""
         receiver, commits = self._receiver, next(self._commits)
+        for scope in scopes:
+            # Also where no answer comes: a row that is gone must not be written to.
+            self._row_ids.pop(scope, None)
 
         def work(connection: Connection) -> set[str]:
             fencing.check_receiver(
@@ -176,12 +180,9 @@ class SqlMessageStore:
                 connection, self._dialect, receiver.no, scopes, now_us, self._options
             )
 
-        gone = await self._database.run(
+        return await self._database.run(
             work, committed=lambda connection: fencing.receiver_is_at(connection, receiver, commits)
         )
-        for scope in gone:
-            self._row_ids.pop(scope, None)
-        return gone
 
     async def usage(self) -> dict[str, SenderUsage]:
         """See `MessageStore`."""

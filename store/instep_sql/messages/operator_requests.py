@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
 from instep.model.storable import storable_text
 from instep.ports.message_store import MessageGroup, OperatorAction, OperatorRequest
 from instep_sql.engine.dialect import Dialect
+from instep_sql.messages.dead_letter import Replay, find_replay
 
 __all__ = ["add", "finish", "load", "outcome"]
 
@@ -49,9 +50,14 @@ def add(
 def load(connection: Connection, no: int) -> list[OperatorRequest]:
     """The oldest requests of a receiver that nobody has done."""
     rows = connection.execute(_LOAD, {"no": no, "limit": _AT_ONCE})
-    return [
-        OperatorRequest(row.id, row.scope, OperatorAction(row.action), row.number) for row in rows
-    ]
+    return [_request(connection, no, row) for row in rows.all()]
+
+
+def _request(connection: Connection, no: int, row: Row[Any]) -> OperatorRequest:
+    action, of_dead = OperatorAction(row.action), Replay("")
+    if action is OperatorAction.REPLAY and row.number is not None:
+        of_dead = find_replay(connection, no, row.number)
+    return OperatorRequest(row.id, row.scope, action, row.number, *of_dead)
 
 
 def finish(connection: Connection, dialect: Dialect, group: MessageGroup) -> None:

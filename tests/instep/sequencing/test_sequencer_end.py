@@ -232,7 +232,7 @@ def test_a_reset_forgets_the_old_numbers_and_reports_what_it_drops() -> None:
     sequencer = in_phase(SequencePhase.ENDING)
     outcome = decide(sequencer, Reset())
     assert outcome.dropped == [3]
-    assert outcome.effects == [ReportLoss([(3, 3)], "the sender began to count anew")]
+    assert outcome.effects == [ReportLoss([(3, 3)], "the sequence began to count anew")]
     assert sequencer.receive(numbered(1, content=b"new"), T0_US).deliver == [1]
     assert str(committed(sequencer).claims().acknowledged()) == "1"
     assert (sequencer.epoch, sequencer.last_number) == (1, None)

@@ -121,8 +121,9 @@ async def test_a_message_is_replayed_once(database: str, handled: bool) -> None:
         [one] = await dead(at)
         assert "--although-told" in one.why_not_replayed(although_told=False)
         assert not one.why_not_replayed(although_told=True)
-        assert await ask(at, OperatorAction.REPLAY, one.id) == "replay: carried out"
-        await ask(at, OperatorAction.REPLAY, one.id)
+        assert await ask(at, OperatorAction.REPLAY, one.id) == "replay: delivered"
+        again = await ask(at, OperatorAction.REPLAY, one.id)
+        assert again == "replay: refused: it is not in the dead letter any more"
 
         async def delivered() -> bool:
             return (taken if handled else await at.numbers()) == [1, 3]

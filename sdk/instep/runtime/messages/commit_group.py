@@ -27,7 +27,7 @@ from instep.ports.message_store import (
 from instep.runtime.messages.usage import InboxUsage
 from instep.sequencing.claims import Claims
 from instep.sequencing.effects import Decision, OwedEffect, ReportFault, SequenceEffect
-from instep.sequencing.ends import UNDELIVERED, DecidedBy, EndedNumbers
+from instep.sequencing.ends import UNDELIVERED, DecidedBy, EndedNumbers, NumberEnd
 from instep.sequencing.events import (
     Changed,
     Close,
@@ -36,6 +36,7 @@ from instep.sequencing.events import (
     NumberRequest,
     Realigned,
     Receive,
+    Replayed,
     Reset,
     Resume,
     SequencerInput,
@@ -304,6 +305,14 @@ class CommitGroup:
         finally:
             self._by = None
 
+    def replay(self, scope: Scope, request: OperatorRequest) -> None:
+        """Note in its sequence that a message of the dead letter is delivered."""
+        if request.counted and request.replayed is not None and self._changes_for(scope).known:
+            events = [Replayed(request.replayed)]
+            self._decide(
+                self._changes_for(scope), partial(scope.sequencer.apply, events, self._now_us)
+            )
+
     def content_changed(self, scope: Scope, entries: list[Entry]) -> None:
         """Apply `Changed` to messages of `uncompared` whose content differs (S7)."""
         changed = [Changed(entry.number) for entry in entries]
@@ -407,7 +416,13 @@ class CommitGroup:
         if outcome.ended:
             self._buried = True
             if self._by is not None:
-                outcome.ended = [msgspec.structs.replace(one, by=self._by) for one in outcome.ended]
+                # A delivery is nobody's decision: a reset only moves it into the record.
+                outcome.ended = [
+                    one
+                    if one.end is NumberEnd.DELIVERED
+                    else msgspec.structs.replace(one, by=self._by)
+                    for one in outcome.ended
+                ]
             messages, size_bytes = _dead(outcome)
             self._usage.add_dead(scope.peer, messages, size_bytes)
             scope.dead_messages += messages

@@ -23,8 +23,6 @@ from instep.ports.listener import EnvelopeReceipt, IntakeEvent, Listener, Receip
 from instep.ports.message_store import (
     MessageStore,
     Obligation,
-    OperatorAction,
-    OperatorRequest,
     OutboxStore,
     StoredSequence,
 )
@@ -38,6 +36,7 @@ from instep.runtime.messages.commit_group import (
     Scope,
 )
 from instep.runtime.messages.outbound import EffectDispatcher
+from instep.runtime.messages.remedies import WantedActions
 from instep.runtime.messages.replies import PendingReplies
 from instep.runtime.messages.requests import (
     Envelope,
@@ -330,18 +329,12 @@ class MessageIntake:
         if self._recount_wanted:
             self._recount_wanted = False
             self._scopes.clear()
-        wanted = await self._operator_requests()
-        if any(one.action is OperatorAction.RECOUNT for one in wanted):
-            # Its sequences count their own, too.
-            self._scopes.clear()
-            self._recovered = False
+        wanted = await self._wanted_actions()
         if not self._recovered:
             await self._recover()
-        done, replay = _apart_from_sequences(wanted)
-        wanted = [one for one in wanted if one.id not in done]
         due = await self._due()
         names, unsequenced = _begin(requests)
-        await self._load(names.union(due, [one.scope for one in wanted]))
+        await self._load(names.union(due, wanted.scopes))
         seen = await self._store.find_seen(unsequenced) if unsequenced else ()
         group = CommitGroup(
             self._now_us(),
@@ -351,7 +344,7 @@ class MessageIntake:
             opens_implicitly=self._listener.opens_implicitly,
         )
         apply(requests, group, self._scopes)
-        told = [(one, group.act(self._scopes[one.scope], one)) for one in wanted]
+        wanted.carry_out(group, self._scopes)
         for name in due:
             group.tick(self._scopes[name])
         if group.uncompared:
@@ -361,8 +354,7 @@ class MessageIntake:
         deviations, self._deviations = self._deviations, Counter()
         message_group = group.finish(deviations, itertools.count(self._obligations + 1))
         settled = message_group.settled = self._settled.copy()
-        message_group.done = {**done, **{one.id: text for one, text in told}}
-        message_group.replay = replay
+        message_group.done, message_group.replay = wanted.done, wanted.dead
         if not (message_group.changes or message_group.deviations or settled or message_group.done):
             self._give_claims(requests, group)
             return None
@@ -373,8 +365,11 @@ class MessageIntake:
             self._deviations.update(deviations)
             raise
         group.committed()
-        for one, text in told:
-            self._emit(one.scope, "operator", text)
+        if wanted.replay:
+            # What left the dead letter makes room, and may wait for the handler: count anew.
+            self._recount_wanted, self._recovered = True, False
+        for one in wanted.of_sequences:
+            self._emit(one.scope, "operator", wanted.done[one.id])
         self._obligations += len(message_group.owed)
         self._effects.forget(settled)
         for number in settled:
@@ -398,13 +393,17 @@ class MessageIntake:
         self._effects.restore(owed)
         self._recovered = True
 
-    async def _operator_requests(self) -> list[OperatorRequest]:
+    async def _wanted_actions(self) -> WantedActions:
         """What operators want done; asked for every `poll_s`."""
         now_us = self._now_us()
         if now_us < self._look_us:
-            return []
-        wanted = await self._store.operator_requests()
+            return WantedActions(())
+        wanted = WantedActions(await self._store.operator_requests())
         self._look_us = now_us + int(self._limits.poll_s * 1_000_000)
+        if wanted.recount:
+            # Its sequences count their own, too.
+            self._scopes.clear()
+            self._recovered = False
         return wanted
 
     async def _due(self) -> list[str]:
@@ -557,18 +556,6 @@ class MessageIntake:
         """The time in microseconds since 1970; it never goes back."""
         self._clock_us = max(self._clock_us, int(self._environment.now() * 1_000_000))
         return self._clock_us
-
-
-def _apart_from_sequences(wanted: Iterable[OperatorRequest]) -> tuple[dict[int, str], list[int]]:
-    """Requests that no sequencer decides: what becomes of each, and the messages to replay."""
-    done, replay = dict[int, str](), list[int]()
-    for one in wanted:
-        if one.action is OperatorAction.REPLAY and one.number is not None:
-            replay.append(one.number)
-            done[one.id] = "replay: carried out"
-        elif one.action is OperatorAction.RECOUNT:
-            done[one.id] = "recount: done"
-    return done, replay
 
 
 def _begin(requests: Iterable[PendingRequest]) -> tuple[set[str], list[Message]]:
