@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 PAGE = Path(__file__).parent.parent / "docs/reference/json-lines.md"
-GROUPS = {"entity", "lake", "projections", "quarantine", "references", "sequences", "sweep"}
+GROUPS = {
+    "entity",
+    "lake",
+    "projections",
+    "quarantine",
+    "references",
+    "sequences",
+    "streams",
+    "sweep",
+}
 OPAQUE = {
     "attributes",
     "body",

@@ -13,6 +13,8 @@ DEVIATIONS: Final[dict[str, str]] = {
     "event-time-nested": "event-time-stamp wraps approx-date-and-time (TR-548 3.10)",
     "event-time-missing": "no event-time-stamp in a record body: mandatory (TR-548 3.10)",
     "parent-address-missing": "no parent-address of an entity below another one (TR-548 3.10)",
+    "parent-address-spelling": "a parent-address not as <class>-uuid:<uuid> (TR-548 3.10)",
+    "parent-address-order": "a parent-address not from the highest element down (TR-548 3.10)",
     "time-without-zone": "a time names no zone; it is taken as UTC (RFC 3339 5.6)",
     "leap-second": "a leap second, read as the last microsecond before it (RFC 3339 5.7)",
     "hour-24": "the hour 24, read as the beginning of the next day (RFC 3339 5.6)",
@@ -32,6 +34,8 @@ DEVIATIONS: Final[dict[str, str]] = {
     "authenticity-failed": "a record-authenticity-token does not fit its record (TR-548 3.10)",
     "severity-against-state": "a legacy severity is CLEARED, its detector is not (TR-548 4.4)",
     "retention-below-delay": "tombstone-retention is below compaction-delay (TR-548 4.3.4)",
+    "key-shared": "two classes have one entity-key in a stream, where it is unique (TR-548 3.10)",
+    "uuid-case": "one uuid is spelled in upper and in lower case (RFC 4122 3)",
     "container-missing": "a class without container is stated without content (TR-548 3.10)",
 }
 """Kind → what it means and the clause it departs from."""

@@ -17,8 +17,10 @@ import msgspec
 from yarl import URL
 
 from instep.errors import ConfigurationError, InstepError, SourceError
-from instep.model.entities import StoredEntity
+from instep.model.entities import StoredEntity, folded_uuid
 from instep.model.freshness import Freshness, stale_streams
+from instep.model.holds import UnprovenReason
+from instep.model.position import Phase
 from instep.ports.reader import StoreReader
 from instep_tapi.facts.names import strip_module
 from instep_tapi.restconf.client import Response, error_text
@@ -239,7 +241,8 @@ class ConnectivityServices:
                 where=self._consumer or "the store",
                 hint="follow one: it shows what becomes of a service",
             )
-        return streams
+        # One that is not offered states nothing any more, and others may (A20).
+        return [one for one in streams if one.phase is not Phase.NOT_OFFERED] or streams
 
     async def _require_fresh(self, deadline_s: float) -> int:
         """Wait until the store follows the services. Returns how many records it has read of them.
@@ -339,7 +342,10 @@ class ConnectivityServices:
             async for one in self._reader.entities(
                 consumer=self._consumer, entity_class=_CLASS, key=key
             ):
-                if one.uuid == uuid:
+                if (
+                    folded_uuid(one.uuid) == folded_uuid(uuid)
+                    and one.unproven != UnprovenReason.NOT_OFFERED
+                ):
                     return one
         return None
 

@@ -43,8 +43,13 @@ from instep_tapi.endpoints.selection import (
     select,
     stream_address,
 )
-from instep_tapi.facts.containment import carried_classes, carried_events, contained_members
-from instep_tapi.facts.names import LogRecordStrategy
+from instep_tapi.facts.containment import (
+    SERIES_CLASSES,
+    carried_classes,
+    carried_events,
+    contained_members,
+)
+from instep_tapi.facts.names import ANY_CLASS, LogRecordStrategy
 from instep_tapi.feeds.held_bytes import HeldBytes
 from instep_tapi.options import Bearer, Options, host_of
 from instep_tapi.restconf.baseline import read_baseline, readable_classes, unprovable_classes
@@ -343,6 +348,7 @@ class TapiSource(Source):
             endpoint=address.endpoint,
             mode=mode,
             classes=type_.classes,
+            one_class=len(type_.classes) == 1 and ANY_CLASS not in type_.classes,
             # Only CHANGE_ONLY states parts. Whole entities replace what is stored, on change
             # (TR-548 3.8.2.1) or periodically (TR-548 3.8.2.3): a repetition changes nothing.
             partial_updates=type_.record_strategy == LogRecordStrategy.CHANGE_ONLY,
@@ -358,6 +364,7 @@ class TapiSource(Source):
             if mode is Mode.BASELINE
             else frozenset(),
             event_classes=carried_events(type_.classes),
+            states_series=not SERIES_CLASSES.isdisjoint(type_.classes),
             contained=contained_members(followed) if mode is Mode.BASELINE else frozenset(),
             clock_offset_us=self._endpoints[address.endpoint].rest.clock_offset_us,
             details=msgspec.to_builtins(details),

@@ -230,6 +230,16 @@ class Provider:
             s.forget_log()
             s.wake()
 
+    def rename_streams(self, names: Mapping[str, str]) -> None:
+        """Offer streams under other ids and other uuids from now on: old id → new id. Their clients
+        are dropped, and find nothing under the old address (3.7.2).
+        """
+        renamed = [(self.stream(old), new) for old, new in names.items()]
+        for stream, new in renamed:
+            stream.name(new, f"{stream.uuid} ")
+        for _, new in renamed:
+            self.drop_clients(new)
+
     def lose_changes(self, stream: str) -> None:
         """Begin an internal loss (ST-1.2): changes happen and do not reach the stream."""
         self.stream(stream).records_changes = False

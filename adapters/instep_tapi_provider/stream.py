@@ -58,9 +58,7 @@ class Stream:
     ) -> None:
         self.settings = settings
         self.classes = frozenset(classes)
-        self.stream_id = settings.stream_id
-        self.uuid = str(uuid.uuid5(_NAMESPACE, f"stream {settings.stream_id}"))
-        self.type_uuid = str(uuid.uuid5(_NAMESPACE, f"type {settings.stream_id}"))
+        self.name(settings.stream_id)
         self.encoder = RecordEncoder(settings.style)
         self.entities: dict[str, Statement] = {}
         self.counters = Counters()
@@ -70,6 +68,12 @@ class Stream:
         self._log_settings = log_settings
         self._state = StreamState.ALIGNING
         self.log = Log(log_settings, now)
+
+    def name(self, stream_id: str, again: str = "") -> None:
+        """Give the stream this id, and uuids that go with it; others where it is named `again`."""
+        self.stream_id = stream_id
+        self.uuid = str(uuid.uuid5(_NAMESPACE, f"{again}stream {stream_id}"))
+        self.type_uuid = str(uuid.uuid5(_NAMESPACE, f"type {stream_id}"))
 
     @property
     def state(self) -> StreamState:

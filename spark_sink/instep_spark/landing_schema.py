@@ -65,7 +65,8 @@ class FactKind(StrEnum):
     """Rows of `stream_facts`."""
 
     STREAM = "STREAM"
-    """`body` is the stream as its provider declares it (`StreamInfo` as JSON); the newest holds."""
+    """`body` is the stream as its provider declares it (`StreamInfo` as JSON); the newest holds.
+    Its `not_offered_since_us` says since when the provider does not offer it any more (A20)."""
     DEVIATION = "DEVIATION"
     """The provider did `name` `count` times more (A10)."""
     RELEASE = "RELEASE"

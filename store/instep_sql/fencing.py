@@ -27,7 +27,7 @@ from sqlalchemy import Connection, TextClause, text
 from instep.coordination.lease import LeaseState
 from instep.errors import FencedError, LeaseLostError, SinkError
 from instep.model.batches import Batch
-from instep.model.position import Position
+from instep.model.position import Phase, Position
 from instep.model.storable import without_nul
 from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import Dialect
@@ -54,9 +54,12 @@ __all__ = [
 _LOCK_STREAM: Final = text("""
     UPDATE instep_stream SET ordinal = ordinal WHERE consumer = :consumer AND stream = :stream
 """)
-_ADVANCE_STREAM: Final = """
-    UPDATE instep_stream SET position = ?, token = ?, appended_at_us = ?, phase = ?, attempt = ?,
-                             ordinal = ?, records = ?, updated_at_us = ?
+# A connection may go on for a while when its stream is not offered any more (A20).
+_ADVANCE_STREAM: Final = f"""
+    UPDATE instep_stream SET position = ?, token = ?, appended_at_us = ?,
+                             phase = CASE WHEN phase = '{Phase.NOT_OFFERED.value}' THEN phase
+                                     ELSE ? END,
+                             attempt = ?, ordinal = ?, records = ?, updated_at_us = ?
     WHERE id = ? AND ordinal = ?
 """
 _SET_POSITION: Final = text("UPDATE instep_stream SET position = :position WHERE id = :no")

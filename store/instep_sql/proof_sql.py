@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from instep.model.holds import UnprovenReason
+
 __all__ = ["IS_UNPROVEN", "PROOF_COLUMNS", "PROOF_JOIN", "SCOPE_COVERS"]
 
 SCOPE_COVERS: Final = """
@@ -28,12 +30,15 @@ PROOF_JOIN: Final = """
     LEFT JOIN instep_proof AS p ON p.stream_no = t.stream_no AND p.attempt = t.attempt
 """
 _BY_MARK: Final = "t.proven <> 0 AND p.at_us >= t.appended_at_us"
+_RANK: Final = " ".join(f"WHEN '{one.value}' THEN {n}" for n, one in enumerate(UnprovenReason))
 PROOF_COLUMNS: Final = f"""
-    CASE WHEN t.proven = 0 THEN coalesce(
-        (SELECT min(u.reason || ' ' || u.digest) FROM instep_unproven AS u
-         WHERE u.stream_no = t.stream_no AND u.key = t.key AND u.key <> ''), 'no-resource')
-    ELSE (SELECT min(u.reason || ' ' || u.digest) FROM instep_unproven AS u WHERE {SCOPE_COVERS})
-    END AS unproven_reason,
+    coalesce(
+        (SELECT u.reason || ' ' || u.digest FROM instep_unproven AS u
+         WHERE u.stream_no = t.stream_no AND u.key IN ('', t.key)
+           AND (t.proven = 0 AND u.key <> '' OR {SCOPE_COVERS})
+         ORDER BY CASE u.reason {_RANK} END, u.digest LIMIT 1),
+        CASE WHEN t.proven = 0 THEN '{UnprovenReason.NO_RESOURCE.value}' END
+    ) AS unproven_reason,
     CASE WHEN {_BY_MARK} THEN p.at_us ELSE t.appended_at_us END AS proven_at_us,
     CASE WHEN {_BY_MARK} THEN p.kind
          WHEN t.token = '' THEN 'baseline' ELSE 'record' END AS proven_by

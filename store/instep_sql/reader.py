@@ -22,8 +22,8 @@ from instep.model.entities import (
 )
 from instep.model.freshness import Freshness
 from instep.model.records import RecordChunk, RecordType
-from instep.model.streams import SweepEstimate
-from instep.ports.reader import LeaseReader, StoreReader, SweepReader
+from instep.model.streams import Retirement, SweepEstimate
+from instep.ports.reader import LeaseReader, RetirementReader, StoreReader, SweepReader
 from instep_sql import fencing
 from instep_sql.derived.reading import pages_of
 from instep_sql.engine import schema
@@ -116,7 +116,7 @@ def now_us() -> int:
     return time.time_ns() // 1_000
 
 
-class SqlReader(MessageReading, SweepReader, LeaseReader, StoreReader):
+class SqlReader(MessageReading, SweepReader, RetirementReader, LeaseReader, StoreReader):
     """Reads a store while its consumer writes; see `StoreReader`. Raises `SinkError`.
 
     It reads in pages, in the order of arrival. An entity that exists the whole time is shown once;
@@ -385,6 +385,17 @@ class SqlReader(MessageReading, SweepReader, LeaseReader, StoreReader):
             return 0
 
         await self._write(work)
+
+    async def retire(self, consumer: str, stream: str) -> Retirement:
+        """See `RetirementReader`."""
+        from instep_sql.entities.retirement import retire  # noqa: PLC0415 — as for a replay
+
+        def work(connection: Connection) -> Retirement:
+            schema.migrate(connection, self._dialect)
+            now_us = self._clock_us()
+            return retire(connection, self._dialect, self._options, consumer, stream, None, now_us)
+
+        return await self._write(work)
 
     async def leases(self) -> dict[str, LeaseState]:
         """See `LeaseReader`."""

@@ -12,10 +12,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
+import msgspec
+
 from instep.coordination.lease import LeaseState
 from instep.model.entities import StreamStatus, Unproven
 from instep.model.freshness import StreamReport
-from instep.model.position import decode_position
+from instep.model.position import Phase, Position, decode_position
 from instep_sql.proof_sql import IS_UNPROVEN
 
 __all__ = [
@@ -136,8 +138,8 @@ def stream_statuses(
         StreamStatus(
             consumer=row.consumer,
             stream=row.stream,
-            position=decode_position(row.position),
-            info=json.loads(row.info),
+            position=_position(row, info),
+            info=info,
             entities=row.entities,
             quarantined=row.quarantined,
             deviations=json.loads(row.deviations),
@@ -150,7 +152,16 @@ def stream_statuses(
             stale_after_s=row.stale_after_s or 0.0,
         )
         for row in rows
+        for info in [json.loads(row.info)]
     ]
+
+
+def _position(row: Any, info: dict[str, Any]) -> Position:
+    position = decode_position(row.position)
+    if info.get("not_offered_since_us"):
+        # Its worker may go on for a while, where its connection stands.
+        return msgspec.structs.replace(position, phase=Phase.NOT_OFFERED)
+    return position
 
 
 def _report(row: Any) -> StreamReport | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ from instep.model.batches import Batch, CommitResult
 from instep.model.entities import Change, ChangeKind
 from instep.model.freshness import StreamReport
 from instep.model.position import Position
-from instep.model.streams import StreamInfo, SweepEstimate
+from instep.model.streams import Retirement, StreamInfo, SweepEstimate
 from instep.ports.sink import Sink
 from instep_sql import fencing
 from instep_sql.audit.marks import SqlAuditMarks
@@ -23,7 +23,8 @@ from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import UnstorableError
 from instep_sql.engine.registry import dialect_of
 from instep_sql.engine.value_check import split_storable
-from instep_sql.entities import commit, streams, sweep_approvals
+from instep_sql.entities import commit, retirement, streams, sweep_approvals, unproven
+from instep_sql.entities.journal_epochs import begin_epoch
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import estimate_sweep
 from instep_sql.fencing import SqlLease
@@ -194,6 +195,52 @@ class SqlStore(Sink):
         self._check_stream(stream.id)
         return await self._database.run(lambda connection: self._enter(connection, stream))
 
+    async def identities(self, stream: str) -> frozenset[int]:
+        """See `Sink`."""
+        return await self.reader.database.run(
+            lambda connection: retirement.identities(connection, self._name, stream)
+        )
+
+    async def mark_offered(self, stream: str, *, offered: bool) -> None:
+        """See `Sink`."""
+
+        def mark(connection: Connection) -> None:
+            fencing.lock_stream(connection, self._name, stream)
+            row = streams.find(connection, self._name, stream)
+            now_us = self._clock_us()
+            if row is not None and bool(row.not_offered_since_us) is offered:
+                streams.mark_offered(connection, row.no, 0 if offered else now_us)
+                self._note_offered(connection, row, now_us, offered=offered)
+
+        await self._database.run(mark)
+
+    def _note_offered(
+        self, connection: Connection, row: StreamRow, now_us: int, *, offered: bool
+    ) -> None:
+        journal = self.options.journal
+        if journal is not Journal.OFF:
+            begin_epoch(connection, self._dialect, now_us)
+        unproven.note_offered(connection, row, offered=offered, mode=journal, now_us=now_us)
+
+    async def retire(self, stream: str, *, proven_by: Collection[str] | None = None) -> Retirement:
+        """See `Sink`."""
+
+        def work(connection: Connection) -> Retirement:
+            return retirement.retire(
+                connection,
+                self._dialect,
+                self.options,
+                self._name,
+                stream,
+                proven_by,
+                self._clock_us(),
+                self._projections,
+            )
+
+        done = await self._database.run(work)
+        self._streams.pop(stream, None)
+        return done
+
     def _enter(self, connection: Connection, stream: StreamInfo) -> Position:
         info, journal = streams.dump_info(stream), self.options.journal
         now = self._clock_us()
@@ -202,7 +249,9 @@ class SqlStore(Sink):
         if row is None:
             row = streams.insert(connection, self._name, stream.id, info, journal, now)
         elif row.info != info or row.journal != journal:
-            streams.save_info(connection, row.no, info, journal, now)
+            streams.save_info(connection, row, info, journal, now)
+            if row.not_offered_since_us:
+                self._note_offered(connection, row, now, offered=True)
             row = streams.find(connection, self._name, stream.id)
             assert row is not None
         self._streams[stream.id] = row

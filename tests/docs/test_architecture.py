@@ -30,8 +30,7 @@ ROWS = table(ARCHITECTURE)
 PAGES = {page.name: page.read_text(encoding="utf-8") for page in sorted(TOPICS.glob("*.md"))}
 RULES = {tag: text for page in PAGES.values() for tag, text in items(page).items()}
 ALL_RULES = [
-    *(f"A{n}" for n in range(1, 17)),
-    *("A17", "A18", "A19", "A21", "A22"),
+    *(f"A{n}" for n in range(1, 23)),
     *(f"S{n}" for n in range(1, 13)),
     "L1",
     "L2",

@@ -47,10 +47,12 @@ async def test_entities_come_in_pages_and_in_the_order_of_arrival(
     async with stage() as at:
         keys = [f"k{n * 7919 % 1301}" for n in range(1301)]
         await at.commit(*[create_update(key, n) for n, key in enumerate(keys)])
-        await at.commit(create_update(keys[0], 5000, entity_class="LINK"))
+        await at.commit(
+            create_update(keys[0], 5000), create_update("late", 5001, entity_class="LINK")
+        )
         reader = sink.reader(database)
-        assert [entity.key async for entity in reader.entities()] == keys
-        assert [e.key async for e in reader.entities(entity_class="LINK")] == [keys[0]]
+        assert [entity.key async for entity in reader.entities()] == [*keys, "late"]
+        assert [e.key async for e in reader.entities(entity_class="LINK")] == ["late"]
         assert [e.key async for e in reader.entities(stream="none")] == []
         await reader.close()
 

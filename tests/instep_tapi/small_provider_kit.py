@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,7 +17,17 @@ from instep_tapi.source import TapiSource
 from tests.instep_tapi.hostile_kit import CONTAINER, DEADLINE_S, Peer, frame, hostile, source_of
 from tests.instep_tapi.hostile_kit import streams as stream_context
 
-__all__ = ["DEADLINE_S", "SmallProvider", "aligned_again", "node", "running", "serving", "until"]
+__all__ = [
+    "DEADLINE_S",
+    "SmallProvider",
+    "aligned_again",
+    "context_of",
+    "node",
+    "running",
+    "serving",
+    "stated",
+    "until",
+]
 
 CONTEXT = "/restconf/data/tapi-common:context"
 SETTINGS = ConsumerSettings(
@@ -27,69 +38,104 @@ SETTINGS = ConsumerSettings(
 )
 
 _BEGAN = datetime.now(UTC) - timedelta(minutes=5)
+_TOKEN = re.compile(rb'"token": ?"([^"]*)"')
+_CLOSE, _PING, _PONG = 8, 9, 10
 
 
-def node(name: str, offset: int, second: int = 0, log: str = "t", **changes: Any) -> bytes:
-    """A log-record of a NODE, as TR-548 3.10 has it, appended so many seconds after a moment ago; a
-    change to None leaves a member out.
+def stated(
+    number: int,
+    key: str,
+    entity_class: str = "",
+    entity: Any = None,
+    kind: str = "CREATE_UPDATE",
+    parent: Any = None,
+    *,
+    second: int | None = None,
+    log: str = "t",
+    **changes: Any,
+) -> bytes:
+    """The log-record with this number, for its token and its offset, as TR-548 3.10 has it. It was
+    appended so many seconds (if not said, its number) after a moment ago. A change of its header to
+    None leaves a member out.
     """
+    appended_at = _BEGAN + timedelta(seconds=number if second is None else second)
+    at = appended_at.isoformat().replace("+00:00", "Z")
     header: dict[str, Any] = {
-        "token": f"{log}{offset}",
-        "log-append-time-stamp": (_BEGAN + timedelta(seconds=second)).isoformat(),
-        "entity-key": name,
-        "record-type": "RECORD_TYPE_CREATE_UPDATE",
+        "token": f"{log}{number}",
+        "log-append-time-stamp": at,
+        "entity-key": key,
+        "record-type": f"RECORD_TYPE_{kind}",
         "full-log-record-offset-id": [
             {"value-name": "partition", "value": "0"},
-            {"value-name": "offset", "value": str(offset)},
+            {"value-name": "offset", "value": str(number)},
         ],
         **changes,
     }
-    body = {
-        "event-time-stamp": {"primary-time-stamp": "2026-11-26T10:00:00.000Z"},
-        "record-content": "NODE",
-        "parent-address": [],
-        "node": {"uuid": name, "log": log},
+    record: dict[str, Any] = {
+        "log-record-header": {name: value for name, value in header.items() if value is not None}
     }
-    stated = {member: value for member, value in header.items() if value is not None}
-    return json.dumps({"log-record-header": stated, "log-record-body": body}).encode()
+    if entity_class:
+        body: dict[str, Any] = {
+            "event-time-stamp": {"primary-time-stamp": at},
+            "record-content": entity_class,
+        }
+        if entity is not None:
+            body[entity_class.lower().replace("_", "-")] = entity
+        if parent is not None:
+            body["parent-address"] = parent
+        record["log-record-body"] = body
+    return json.dumps(record, separators=(",", ":")).encode()
+
+
+def node(name: str, offset: int, second: int = 0, log: str = "t", **changes: Any) -> bytes:
+    """A log-record of a NODE; see `stated`."""
+    entity = {"uuid": name, "log": log}
+    return stated(offset, name, "NODE", entity, parent=[], second=second, log=log, **changes)
+
+
+def context_of(members: Mapping[str, Any]) -> bytes:
+    """What a GET of the context answers."""
+    return json.dumps({"tapi-common:context": members}).encode()
 
 
 class SmallProvider:
-    """One stream of NODEs. `log` is sent to each connection that has no token, all of it; `frames`
-    is what comes then. Each connection gets what is said later, too.
+    """One stream of these classes. Each connection gets `log` from the token on that it names, or
+    all of it where the log does not have that, and what is added later. A log that is replaced is
+    served to later connections.
     """
 
-    def __init__(self, log: Sequence[bytes] = (), *, truncated: bool = False) -> None:
+    def __init__(
+        self,
+        *classes: str,
+        log: Sequence[bytes] = (),
+        storage: str = "TRUNCATED",
+        records: str = "WHOLE_ENTITY_ON_CHANGE",
+    ) -> None:
         self.log = list(log)
         self.context = b"{}"
         self.status = "200 OK"
-        self.knows: Callable[[str], bool] = lambda _token: True
-        self.connections = 0
+        self.refuses_latest = False
+        self.opened_at: list[str] = []
         self.readings = 0
-        self._truncated = truncated
+        self._declared = {
+            "record-content": list(classes),
+            "log-storage-strategy": storage,
+            "log-record-strategy": records,
+        }
         self._peers: list[Peer] = []
 
     def streams(self, address: str) -> dict[str, Any]:
         found = stream_context(address)
         (kind,) = found["supported-stream-type"]
-        kind["record-content"] = ["NODE"]
-        if self._truncated:
+        kind |= self._declared
+        if kind["log-storage-strategy"] != "COMPACTED":
             del kind["compacted-log-details"]
-            kind["log-storage-strategy"] = "TRUNCATED"
             kind["record-retention"] = "100000 bytes"
         return found
 
     async def serve(self, peer: Peer) -> None:
         if "Upgrade" in peer.headers:
-            self.connections += 1
-            await peer.upgrade()
-            token = peer.target.partition("start_from=")[2]
-            if token != "latest" and not (token and self.knows(token)):
-                await peer.send(b"".join(map(frame, self.log)))
-            self._peers.append(peer)
-            async for opcode, data in peer.frames_of_client():
-                if opcode == 9:
-                    await peer.send(frame(data, 10))
+            await self._serve_stream(peer)
         elif peer.target.startswith(CONTAINER):
             await peer.answer(json.dumps(self.streams(f"ws://{peer.headers['Host']}/s")).encode())
         elif peer.target == CONTEXT:
@@ -98,12 +144,42 @@ class SmallProvider:
         else:
             await peer.answer(b"", status="404 Not Found")
 
-    async def say(self, *frames: bytes) -> None:
-        """Send these to whoever is connected."""
-        await self._peers[-1].send(b"".join(map(frame, frames)))
+    async def _serve_stream(self, peer: Peer) -> None:
+        start = peer.target.partition("start_from=")[2] or "oldest"
+        self.opened_at.append(start)
+        if start == "latest" and self.refuses_latest:
+            await peer.answer(b"", status="501 Not Implemented")
+            return
+        await peer.upgrade()
+        self._peers.append(peer)
+        sending = asyncio.create_task(self._send(peer, start))
+        async for opcode, data in peer.frames_of_client():
+            if opcode == _PING:
+                await peer.send(frame(data, _PONG))
+            elif opcode == _CLOSE:
+                await peer.send(frame(data, _CLOSE))
+                break
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
 
-    async def cut(self) -> None:
-        """Cut the connection."""
+    async def _send(self, peer: Peer, start: str) -> None:
+        log = self.log
+        tokens = [found[1].decode() if (found := _TOKEN.search(one)) else None for one in log]
+        sent = len(log) if start == "latest" else 0
+        if start in tokens:
+            sent = tokens.index(start) + 1
+        while True:
+            if pending := log[sent:]:
+                sent += len(pending)
+                await peer.send(b"".join(map(frame, pending)))
+            await asyncio.sleep(0.02)
+
+    def say(self, *frames: bytes) -> None:
+        """Send these to whoever is connected, and to who comes later."""
+        self.log += frames
+
+    def cut(self) -> None:
+        """Cut the last connection."""
         self._peers.pop().writer.transport.abort()
 
     def shows(self, *names: str, bad: bytes = b"") -> None:

@@ -46,22 +46,21 @@ def log(names: list[str], begin: int = 0, name: str = "t", second: int = 0) -> l
     return [node(one, begin + n, second, name) for n, one in enumerate(names)]
 
 
-async def rebuilt(provider: SmallProvider, records: list[bytes]) -> None:
+def rebuilt(provider: SmallProvider, records: list[bytes]) -> None:
     """The provider restarts with another log, which knows no token of the one before."""
     provider.log = records
-    provider.knows = lambda _token: False
-    await provider.cut()
+    provider.cut()
 
 
 @pytest.mark.parametrize("stamp", ["unknown", None])
 async def test_an_entity_whose_latest_record_cannot_be_read_is_not_swept(
     store: SqlStore, stamp: Any
 ) -> None:
-    provider = SmallProvider(log(NAMES))
+    provider = SmallProvider("NODE", log=log(NAMES), storage="COMPACTED")
     async with running(provider, store) as consumer:
         again = log(NAMES[:7], name="new", second=60)
         again[3] = node("n3", 3, 60, "new", **{"log-append-time-stamp": stamp})
-        await rebuilt(provider, again)
+        rebuilt(provider, again)
         await aligned_again(consumer, 2)
         found = await stored(store)
         assert set(found) == set(NAMES[:7])
@@ -70,7 +69,7 @@ async def test_an_entity_whose_latest_record_cannot_be_read_is_not_swept(
         [status] = await store.reader.streams()
         assert status.unproven == 1
         # Readable again, it is proven by that.
-        await provider.say(node("n3", 20, 90, "new"))
+        provider.say(node("n3", 20, 90, "new"))
         await until(lambda: consumer.health().streams[0].records > 14)
         assert (await stored(store))["n3"] == ""
         told = [c async for c in store.changes() if c.change in ("unproven", "proven")]
@@ -78,11 +77,11 @@ async def test_an_entity_whose_latest_record_cannot_be_read_is_not_swept(
 
 
 async def test_where_no_key_can_be_read_what_was_not_met_stays_unproven(store: SqlStore) -> None:
-    provider = SmallProvider(log(NAMES))
+    provider = SmallProvider("NODE", log=log(NAMES), storage="COMPACTED")
     async with running(provider, store) as consumer:
         again = log(NAMES[:6], name="new", second=60)
         again[3] = node("n3", 3, 60, "new", **{"entity-key": None})
-        await rebuilt(provider, again)
+        rebuilt(provider, again)
         await aligned_again(consumer, 2)
         found = await stored(store)
         assert set(found) == set(NAMES)
@@ -95,7 +94,7 @@ async def test_where_no_key_can_be_read_what_was_not_met_stays_unproven(store: S
         told = [c async for c in store.changes() if c.change == "unproven"]
         assert [(one.key, one.entity_class) for one in told] == [("", "NODE")]
         # The next attempt reads everything.
-        await rebuilt(provider, log(NAMES[:6], name="newer", second=120))
+        rebuilt(provider, log(NAMES[:6], name="newer", second=120))
         await aligned_again(consumer, 3)
         assert await stored(store) == dict.fromkeys(NAMES[:6], "")
         told = [c async for c in store.changes() if c.change == "proven"]
@@ -103,9 +102,9 @@ async def test_where_no_key_can_be_read_what_was_not_met_stays_unproven(store: S
 
 
 async def test_a_heartbeat_is_no_record_and_costs_none(store: SqlStore) -> None:
-    provider = SmallProvider(log(NAMES))
+    provider = SmallProvider("NODE", log=log(NAMES), storage="COMPACTED")
     async with running(provider, store) as consumer:
-        await provider.say(*HEARTBEATS * 12, node("n10", 100, 9))
+        provider.say(*HEARTBEATS * 12, node("n10", 100, 9))
         await until(lambda: consumer.health().streams[0].records == 9)
         assert "n10" in await stored(store)
         [status] = await store.reader.streams()
@@ -113,18 +112,18 @@ async def test_a_heartbeat_is_no_record_and_costs_none(store: SqlStore) -> None:
         assert status.deviations == {"no-record": 60}
         assert status.samples == {"no-record": HEARTBEATS[0]}
         # What was between the records holds nothing back.
-        await rebuilt(provider, [*log(NAMES[:4], name="new", second=60), *HEARTBEATS])
+        rebuilt(provider, [*log(NAMES[:4], name="new", second=60), *HEARTBEATS])
         await aligned_again(consumer, 2)
         assert await stored(store) == dict.fromkeys(NAMES[:4], "")
 
 
 async def test_a_full_quarantine_stops_no_healthy_record(store: SqlStore) -> None:
-    provider = SmallProvider(log(NAMES))
+    provider = SmallProvider("NODE", log=log(NAMES), storage="COMPACTED")
     async with running(provider, store) as consumer:
         undated: dict[str, Any] = {"log-append-time-stamp": "unknown"}
         keyed = node("n0", 50, **undated)
         rubbish = [b'{"token": %d' % n for n in range(60)]
-        await provider.say(keyed, *rubbish, *rubbish, node("n10", 200, 9))
+        provider.say(keyed, *rubbish, *rubbish, node("n10", 200, 9))
         await until(lambda: consumer.health().streams[0].records == 9)
         kept = [one async for one in store.reader.quarantine()]
         assert len(kept) == 20
@@ -141,14 +140,13 @@ async def test_what_can_be_read_leniently_is_read(store: SqlStore) -> None:
     odd = [
         node(f"s{n}", 30 + n, **{"log-append-time-stamp": stamp}) for n, stamp in enumerate(stamps)
     ]
-    provider = SmallProvider(
-        [
-            *log(NAMES),
-            b"\xef\xbb\xbf" + node("bom", 20),
-            node("l1", 21) + b"\n" + node("l2", 22) + b"\r\n",
-            *odd,
-        ]
-    )
+    told = [
+        *log(NAMES),
+        b"\xef\xbb\xbf" + node("bom", 20),
+        node("l1", 21) + b"\n" + node("l2", 22) + b"\r\n",
+        *odd,
+    ]
+    provider = SmallProvider("NODE", log=told, storage="COMPACTED")
     async with running(provider, store):
         assert set(await stored(store)) == {*NAMES, "bom", "l1", "l2", "s0", "s1", "s2"}
         [status] = await store.reader.streams()
@@ -166,7 +164,7 @@ async def test_what_can_be_read_leniently_is_read(store: SqlStore) -> None:
     ],
 )
 async def test_a_bad_element_of_a_baseline_costs_that_element(store: SqlStore, bad: bytes) -> None:
-    provider = SmallProvider(truncated=True)
+    provider = SmallProvider("NODE")
     provider.shows("n0", "n1", bad=bad)
     async with running(provider, store):
         assert set(await stored(store)) == {"n0", "n1"}
@@ -179,7 +177,7 @@ async def test_a_bad_element_of_a_baseline_costs_that_element(store: SqlStore, b
 
 
 async def test_an_element_that_cannot_be_read_any_more_keeps_its_entity(store: SqlStore) -> None:
-    provider = SmallProvider(truncated=True)
+    provider = SmallProvider("NODE")
     provider.shows(*NAMES)
     async with running(provider, store) as consumer:
         provider.shows("n0", "n1", bad=b'{"uuid":"n2","name":NaN}')
@@ -191,7 +189,7 @@ async def test_an_element_that_cannot_be_read_any_more_keeps_its_entity(store: S
 
 
 async def test_a_byte_order_mark_before_a_baseline_costs_nothing(store: SqlStore) -> None:
-    provider = SmallProvider(truncated=True)
+    provider = SmallProvider("NODE")
     provider.shows(*NAMES)
     provider.context = b"\xef\xbb\xbf" + provider.context
     async with running(provider, store):
@@ -211,11 +209,11 @@ async def test_a_byte_order_mark_before_a_baseline_costs_nothing(store: SqlStore
 async def test_an_answer_without_content_is_no_statement(
     store: SqlStore, answer: bytes, status: str
 ) -> None:
-    provider = SmallProvider(truncated=True)
+    provider = SmallProvider("NODE")
     provider.shows(*NAMES)
     async with running(provider, store) as consumer:
         whole, provider.context, provider.status = provider.context, answer, status
-        await provider.cut()
+        provider.cut()
         consumer.realign("s", "asked")
         await aligned_again(consumer, 2)
         found = await stored(store)
@@ -230,7 +228,7 @@ async def test_an_answer_without_content_is_no_statement(
 
 
 async def test_what_an_operator_confirms_is_gone(store: SqlStore) -> None:
-    provider = SmallProvider(truncated=True)
+    provider = SmallProvider("NODE")
     provider.shows(*NAMES)
     async with running(provider, store) as consumer:
         provider.context = b"{}"
@@ -243,7 +241,7 @@ async def test_what_an_operator_confirms_is_gone(store: SqlStore) -> None:
 
 
 async def test_a_stream_that_is_empty_from_the_start_is_just_aligned(store: SqlStore) -> None:
-    provider = SmallProvider(truncated=True)
+    provider = SmallProvider("NODE")
     async with running(provider, store) as consumer:
         assert await stored(store) == {}
         assert consumer.health().streams[0].unproven == 0

@@ -703,6 +703,21 @@ _LOGS: Final = [
         "False",
         f"{_TA}test_machine_continuity.py::test_a21_a_clock_that_is_set_back_drops_nothing",
     ),
+    Mutation(
+        "A20",
+        f"{_A}stream_identity.py::match_streams",
+        "elif any(alike(one, stream) for one in missing):",
+        "elif False:",
+        f"{_TA}test_stream_identity.py"
+        "::test_a20_the_only_stream_of_the_same_content_is_doubtful_under_another_name",
+    ),
+    Mutation(
+        "A20",
+        f"{_A}stream_identity.py::choose_place",
+        "if one.agrees]",
+        "if one.common]",
+        f"{_TA}test_stream_identity.py::test_a20_the_stream_that_agrees_most_is_taken",
+    ),
 ]
 
 _LAKE: Final = [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol, cast
 
@@ -14,7 +15,7 @@ from instep.config.plugins import build_sink
 from instep.model.batches import Batch, CommitResult
 from instep.model.entities import Change
 from instep.model.position import Position
-from instep.model.streams import StreamInfo, SweepEstimate
+from instep.model.streams import Retirement, StreamInfo, SweepEstimate
 from instep.ports.audit import AuditMarks
 from instep.ports.sink import Sink
 from instep.ports.source import Source
@@ -97,6 +98,15 @@ class PrintingSink(Sink):
 
     async def known_streams(self) -> Sequence[StreamInfo]:
         return await self._store.known_streams()
+
+    async def identities(self, stream: str) -> AbstractSet[int] | None:
+        return await self._store.identities(stream)
+
+    async def mark_offered(self, stream: str, *, offered: bool) -> None:
+        await self._store.mark_offered(stream, offered=offered)
+
+    async def retire(self, stream: str, *, proven_by: Collection[str] | None = None) -> Retirement:
+        return await self._store.retire(stream, proven_by=proven_by)
 
     async def estimate_sweep(self, stream: str, attempt: int) -> SweepEstimate:
         return await self._store.estimate_sweep(stream, attempt)

@@ -17,11 +17,13 @@ __all__ = [
     "CONTEXT",
     "GLOBAL_CLASSES",
     "LOCAL_CLASSES",
+    "SERIES_CLASSES",
     "address_element",
     "carried_classes",
     "carried_events",
     "contained_class",
     "contained_members",
+    "contains",
     "local_identity",
 ]
 
@@ -98,6 +100,10 @@ CONTAINED_CLASSES: Final = frozenset(
     cls for parent, members in _BELOW.items() if parent != CONTEXT for cls in members.values()
 )
 """The classes whose entities stand below another entity, which their parent-address names."""
+SERIES_CLASSES: Final = frozenset({"PM_CURRENT_DATA", "PM_HISTORY_DATA"})
+"""The classes whose records are periods of measurement: each counts, and not only the last one of
+an entity (TR-548 3.9.2.6).
+"""
 _KNOWN: Final = frozenset(OBJECT_CLASSES)
 _ANYWHERE: Final = {member: cls for members in _GLOBAL.values() for member, cls in members.items()}
 _UUID: Final = re.compile(r"(?:.*-)?uuid")
@@ -114,6 +120,11 @@ def contained_class(member: str, parent: str) -> str | None:
     if parent in _KNOWN:
         return _BELOW.get(parent, {}).get(plain)
     return _ANYWHERE.get(plain)
+
+
+def contains(above: str, below: str) -> bool:
+    """Whether entities of the class `below` stand right below those of the class `above`."""
+    return below in _BELOW.get(above, {}).values()
 
 
 def carried_classes(classes: Iterable[str]) -> frozenset[str]:

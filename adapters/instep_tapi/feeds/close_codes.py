@@ -19,9 +19,8 @@ __all__ = ["closed_error", "frame_too_big", "handshake_error"]
 _ABNORMAL = 1006
 _START_REFUSED = {400, 410, 416, 422}
 _FORBIDDEN = 403
-# An answer that says nothing of where the stream is opened: it passes, or is about the login.
-_NOT_ABOUT_START = {401, 403, 408, 409, 425, 429}
-_NOT_IMPLEMENTED = 501
+_NOT_ABOUT_START = {401, 408, 409, 425, 429, 502, 503, 504}
+"""They say nothing of where a stream is opened: they pass, or are about the login."""
 # Going away, service restart: what a provider says that stops (RFC 6455 7.4.1, its registry).
 _RESTARTS = {1001, 1012}
 _GONE = 404
@@ -36,7 +35,7 @@ def handshake_error(status: int, where: str, start: str | Start) -> SourceError:
     """The error for an answer other than 101 to an opening at `start`. The login handles 401
     itself.
     """
-    if start is not Start.OLDEST and _refuses_start(status, start):
+    if _refuses_start(status, start):
         return TokenRefusedError(f"{_refusal(start)}: {status}", where=where, status=status)
     if status == _GONE:
         return StreamGoneError(
@@ -64,16 +63,6 @@ def handshake_error(status: int, where: str, start: str | Start) -> SourceError:
     )
 
 
-def _refuses_start(status: int, start: str | Start) -> bool:
-    """Whether a status refuses the place of the opening. Who does not know `start_from=latest` may
-    say so by any status (5.10.1).
-    """
-    if start is Start.LATEST:
-        client_error = 400 <= status < 500 and status not in _NOT_ABOUT_START
-        return client_error or status == _NOT_IMPLEMENTED
-    return status in _START_REFUSED
-
-
 def frame_too_big(limit_bytes: int, where: str) -> FrameTooBigError:
     """The error for a message over the limit."""
     return FrameTooBigError(
@@ -90,7 +79,7 @@ def closed_error(code: int | None, reason: str, where: str, start: str | Start) 
     close_text = f"{code} ({reason})" if reason else f"{code}"
     status = (code or 0) - _APPLICATION_CODES
     about_start = _START.search(reason) and not _LOGIN.search(reason)
-    if start is not Start.OLDEST and (status in _START_REFUSED or about_start):
+    if _refuses_start(status, start) or (about_start and start is not Start.OLDEST):
         return TokenRefusedError(f"{_refusal(start)}: {close_text}", where=where, code=code)
     if status == _GONE:
         return StreamGoneError(
@@ -103,6 +92,16 @@ def closed_error(code: int | None, reason: str, where: str, start: str | Start) 
         where=where,
         suggests_restart=code in _RESTARTS,
     )
+
+
+def _refuses_start(status: int, start: str | Start) -> bool:
+    """Whether a status means that the stream cannot be opened there. A provider that does not know
+    `latest` (TR-548 5.10.1) may say so by any: then the oldest record is tried, and what is wrong
+    with the stream itself is answered again.
+    """
+    if start is Start.LATEST:
+        return status >= 400 and status not in _NOT_ABOUT_START
+    return start is not Start.OLDEST and status in _START_REFUSED
 
 
 def _refusal(start: str | Start) -> str:

@@ -45,11 +45,12 @@ async def request_events(
             return response
         response.close()
         if status == HTTPStatus.OK:
+            # A gateway may answer for a provider that is away, so it is tried again.
             raise UnreachableError(
                 f"the stream is answered with {other!r}, not {EVENT_STREAM}"[:_MAX_REASON_CHARS],
                 where=opening.where,
-                retriable=False,
-                retriable_after_success=True,
+                hint="what answers at this address? A proxy may stand before the provider, or"
+                " compress what must come as it is",
             )
         await opening.follow(status, response.headers.get("Location"))
 

@@ -308,7 +308,7 @@ class FrameDecoder:
             raw = bytes(item)
             deviations: list[str] = []
             try:
-                records.append(self._decode_one(raw, deviations))
+                records.append(self._decode_one(raw, deviations, top=isinstance(item, bytes)))
             except NotAuthentic as bad:
                 found.deviations.append(bad.deviation)
                 reason = str(bad)
@@ -340,11 +340,12 @@ class FrameDecoder:
             found.deviations.append("no-record")
             found.samples.setdefault("no-record", raw[:_SAMPLE_BYTES])
 
-    def _decode_one(self, raw: bytes, deviations: list[str]) -> Record:
+    def _decode_one(self, raw: bytes, deviations: list[str], *, top: bool) -> Record:
+        """`top`: whether the record is a whole document, and not in a list or a wrapper."""
         raw.decode()
         if self._verifier is not None:
             check_authenticity(raw, self._verifier)
-        members = plain_members(raw, deviations)
+        members = plain_members(raw, deviations, top=top)
         if "log-record-header" not in members:
             raise BadRecord("no log-record-header: not a log-record (TR-548 3.10)")
         header, appended_at_us, rest = read_header(members["log-record-header"], deviations)

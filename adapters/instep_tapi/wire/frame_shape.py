@@ -69,6 +69,11 @@ class FrameShape(NamedTuple):
     bodies: tuple[tuple[str, Names], ...]
     """Those of the body of each class that was seen, by the text of its record-content."""
 
+    @property
+    def is_document(self) -> bool:
+        """Whether a record is a whole text: its members must name their module (RFC 7951 4)."""
+        return not (self.wrappers or self.in_list)
+
     def joined(self, other: FrameShape) -> FrameShape:
         """The shape of frames of both. Raises `ValueError` where there is none."""
         kinds = {(len(one.wrappers), one.in_list, one.has_place) for one in (self, other)}

@@ -120,7 +120,9 @@ class FrameTemplate:
         self._types = _types_of(shape)
         names = dict(shape.record)
         required = [name for role, name in shape.header if role in _REQUIRED]
-        prefixes = sum(name.startswith(MODULE) for name in (names["header"], *required))
+        if not shape.is_document:
+            required.append(names["header"])
+        prefixes = sum(name.startswith(MODULE) for name in required)
         deviations = ("needless-prefix",) * prefixes
         if not shape.has_place:
             deviations = (*deviations, "offset-missing")
@@ -346,7 +348,8 @@ def _types_of(shape: FrameShape) -> _Types:
     header = _header_type(shape)
     body: Any = _Never
     if "body" in named:
-        content_name, prefixed = named["content"], named["body"].startswith(MODULE)
+        content_name = named["content"]
+        prefixed = not shape.is_document and named["body"].startswith(MODULE)
         # Beside another type, the tag of a single one is mandatory.
         other = _struct(
             LogRecordBody, [("never", "never")], {"never": _Never}, tag=(content_name, "")
@@ -412,6 +415,7 @@ def _body_type(
         optional=tuple((b",%b:" % _encode(own), key) for own, key in more),
         deviations=deviations,
         prefixed=also,
+        has_parent="parent_address" in spelled,
         is_usual=not (deviations or also or entity_class in CONTAINED_CLASSES),
     )
 

@@ -55,7 +55,9 @@ JSON_BLANKS = b" \t\r\n"
 
 
 def split_liberal(frame: bytes, deviations: list[str]) -> Sequence[bytes | msgspec.Raw]:
-    """Each record of a frame as its own JSON, in order. Raises `BadRecord`."""
+    """Each record of a frame as its own JSON, in order; `bytes` where it is a whole document, and
+    not in a list or a wrapper. Raises `BadRecord`.
+    """
     if frame.startswith(BYTE_ORDER_MARK):
         deviations.append("byte-order-mark")
         frame = frame.removeprefix(BYTE_ORDER_MARK)
@@ -100,7 +102,9 @@ def _split(value: bytes, depth: int) -> Sequence[bytes | msgspec.Raw]:
         raise BadRecord("a JSON value that is neither an object nor a list")
     members = decode_fields(value)
     inner = inner_member(members)
-    return [value] if inner is None else _split(bytes(members[inner]), depth - 1)
+    if inner is not None:
+        return _split(bytes(members[inner]), depth - 1)
+    return [value if depth == WRAPPER_DEPTH else msgspec.Raw(value)]
 
 
 def is_list(value: bytes) -> bool:

@@ -18,6 +18,7 @@ from instep_tapi.facts.containment import CONTAINED_CLASSES
 from instep_tapi.facts.detector import CLEAR, states_clear
 from instep_tapi.facts.names import CONDITION_DETECTOR
 from instep_tapi.wire.framing import NO_BODY, BadRecord
+from instep_tapi.wire.parent_address import canonical_address
 from instep_tapi.wire.record_body import (
     BACKSLASH,
     NESTED_TIME,
@@ -44,6 +45,7 @@ _join: Final = bytearray().join
 _entity: Final = attrgetter("entity")
 _first_byte: Final = itemgetter(0)
 _deviations: Final = attrgetter("deviations")
+_parent_address: Final = attrgetter("parent_address")
 _find_nested: Final = methodcaller("find", NESTED_TIME, 0, NESTED_TIME_WITHIN_BYTES)
 
 
@@ -59,6 +61,8 @@ class LogRecordBody(msgspec.Struct, gc=False):
     """Those of each body of the type."""
     prefixed: ClassVar[tuple[str, ...]]
     """Attributes that are a deviation more where they are stated."""
+    has_parent: ClassVar[bool] = False
+    """Whether a parent-address may be stated."""
     is_usual: ClassVar[bool] = True
     """Whether no body of the type has a deviation but for its time."""
     event_time: ClassVar[msgspec.Raw]
@@ -208,6 +212,9 @@ def _open(
         else context.decode_body(body)
         for body, context in zip(bodies, contexts, strict=True)
     ]
+    types: set[type[LogRecordBody]] = set(map(type, stated))
+    if any(one.has_parent for one in types):
+        stated = _with_canonical_addresses(stated, deviations)
     contents = list(map(bytearray, map(_entity, stated)))
     if set(map(_first_byte, contents)) != {_BRACE}:
         contents = list(map(_content_of, kinds, stated))
@@ -221,7 +228,6 @@ def _open(
         # msgspec does not check raw bytes.
         for part in chain(contents, envelopes):
             part.decode()
-    types: set[type[LogRecordBody]] = set(map(type, stated))
     if not all(one.is_usual for one in types):
         _count_deviations(kinds, stated, deviations)
     if contexts.count(contexts[0]) == len(contexts):
@@ -245,6 +251,23 @@ def _open(
             for content, envelope in zip(contents, envelopes, strict=True)
         ]
     return classes, contents, envelopes, ends, uuids
+
+
+def _with_canonical_addresses(
+    bodies: list[LogRecordBody], deviations: list[str]
+) -> list[LogRecordBody]:
+    stated = list(map(bytes, map(_parent_address, bodies)))
+    # The entities of one parent state one address.
+    read = {one: canonical_address(one) for one in set(stated)}
+    if not any(found for _, found in read.values()):
+        return bodies
+    deviations += chain.from_iterable(read[one][1] for one in stated)
+    return [
+        msgspec.structs.replace(body, parent_address=msgspec.Raw(read[one][0]))
+        if read[one][1]
+        else body
+        for body, one in zip(bodies, stated, strict=True)
+    ]
 
 
 def _content_of(kind: RecordType, body: LogRecordBody) -> bytearray:

@@ -22,6 +22,7 @@ from instep_tapi.facts.names import (
 )
 from instep_tapi.facts.names import strip_module as plain
 from instep_tapi.wire.framing import BadRecord, Fields
+from instep_tapi.wire.parent_address import canonical_address
 from instep_tapi.wire.record_header import check_text
 
 __all__ = [
@@ -99,6 +100,11 @@ def open_body(body: Fields, deviations: list[str]) -> tuple[str, bytes, bytes]:
         content = _object(bytes(body.pop(container)), container)
     else:
         entity_class, content = _other_container(body, entity_class, container, deviations)
+    if "parent-address" in body:
+        address, found = canonical_address(bytes(body["parent-address"]))
+        if found:
+            deviations += found
+            body["parent-address"] = msgspec.Raw(address)
     # In one order, whatever the provider's order: a repeated statement is no change.
     first = {name: body[name] for name in _ENVELOPE if name in body}
     envelope = _encode(first | dict(sorted(body.items())))
@@ -152,7 +158,7 @@ def _other_container(
     objects = [
         member
         for member, raw in body.items()
-        if member != "event-time-stamp" and bytes(raw)[:1] == b"{"
+        if member not in ("event-time-stamp", "parent-address") and bytes(raw)[:1] == b"{"
     ]
     exact = [member for member in objects if plain(member) == container]
     found = exact or objects
@@ -197,7 +203,7 @@ def entity_of(
     """Class, content, envelope, and whether the statement ends its entity."""
     entity_class, content, envelope = open_body(body, deviations) if body else ("", b"", b"")
     if kind is not RecordType.CREATE_UPDATE:
-        return entity_class, content, envelope, True
+        return entity_class if entity_class != ANY_CLASS else "", content, envelope, True
     if content:
         placed = body is not None and not body.keys().isdisjoint(_PARENT)
         if not placed and entity_class in CONTAINED_CLASSES:

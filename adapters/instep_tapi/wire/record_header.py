@@ -167,8 +167,9 @@ def read_header(
     return header, appended_at_us, rest
 
 
-def plain_members(raw: bytes | msgspec.Raw, deviations: list[str]) -> Fields:
-    """The members of an object of tapi-streaming by their names without module.
+def plain_members(raw: bytes | msgspec.Raw, deviations: list[str], *, top: bool = False) -> Fields:
+    """The members of an object of tapi-streaming by their names without module; at the `top` of a
+    text they must have one (RFC 7951 4).
 
     Where two have one name, that without module counts, then that of tapi-streaming.
     """
@@ -178,7 +179,8 @@ def plain_members(raw: bytes | msgspec.Raw, deviations: list[str]) -> Fields:
         if ":" not in name:
             members[name] = value
         elif name.startswith(_MODULE):
-            deviations.append("needless-prefix")
+            if not top:
+                deviations.append("needless-prefix")
             own = name.removeprefix(_MODULE)
             members[own] = fields.get(own, value)
         else:

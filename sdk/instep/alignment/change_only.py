@@ -8,7 +8,10 @@ The specification has not developed CHANGE_ONLY fully. What is assumed here:
   where the first one is older than what is stored, the log is not compacted, and all are merged;
 - a part's key begins with the entity's key, or its body names the entity's uuid;
 - a part may come before its base: a log from which all but the last record of each key is compacted
-  has it there, where the base was stated again;
+  has it there, where the base was stated again; where a baseline has stated every entity, a change
+  of one that is not known makes none: it has ended since (3.8.1.2);
+- another instance may use other keys (3.10, ST-4.2): what its log states first of an entity, under
+  a key of its own, is the entity there, and the end of that key is its end;
 - the composed body is the base with all parts merged into it in log order;
 - the end of a part's key takes the part and all under it; a statement from before it changes
   nothing, when a log is read again.
@@ -119,6 +122,14 @@ class PartialEntity:
         self.parts[record.key] = replace(stored, attempt=position.attempt)
         return self.composed(record, position)
 
+    def is_named(self, key: str, position: Position) -> bool:
+        """Whether a key of the log is that of the entity, and not of a part of it."""
+        base = self.parts.get(self.key)
+        if key == self.key or (base is not None and base.lineage == position.lineage):
+            return key == self.key
+        ours = [name for name, part in self.parts.items() if part.lineage == position.lineage]
+        return bool(ours) and ours[0] == key and not self.parts[key].record.ends
+
     def end(self, record: Record, position: Position) -> Record | None:
         """Apply the end of the entity. It leaves what was stated after it: an entity that has its
         key now. None where it changes nothing.
@@ -205,10 +216,16 @@ class PartialEntity:
         self.parts = _in_log_order([*others, part])
 
     def prune(self, attempt: int) -> None:
-        """Drop the changes that attempts from `attempt` on have not stated; the base stays."""
-        self.parts = _in_log_order(
-            part for key, part in self.parts.items() if key == self.key or part.attempt >= attempt
-        )
+        """Drop the changes that attempts from `attempt` on have not stated; the base stays, unless
+        it is of another log, and this one states the entity under a key of its own.
+        """
+        stated = [part for part in self.parts.values() if part.attempt >= attempt]
+        base = self.parts.get(self.key)
+        if base is not None and base not in stated:
+            living = [part for part in stated if not part.record.ends]
+            if not any(part.lineage != base.lineage for part in living):
+                stated.insert(0, base)
+        self.parts = _in_log_order(stated)
 
     def body(self) -> bytes:
         """The base with all parts merged into it, in log order; verbatim where there is but one."""
@@ -299,6 +316,8 @@ class PartialUpdates:
         """The entities with their parts, by key: all that a record may be about."""
         self.changed: set[str] = set()
         """Keys of the entities whose parts have changed."""
+        self.knows_all = False
+        """Whether a baseline has stated every entity that the log does not state."""
 
     def target(self, record: Record) -> str | None:
         """The key of the entity that a record is about; None for one that is not known yet."""
@@ -331,6 +350,8 @@ class PartialUpdates:
         if record.ends:
             return self._end(record, position, target)
         if target is None:
+            if self.knows_all and _states_part(record):
+                return None
             target = _new_key(record)
         entity = self.touched.get(target)
         if entity is None:
@@ -349,7 +370,7 @@ class PartialUpdates:
         if target is None or entity is None or not entity.parts:
             return record
         own = list(entity.parts)
-        if record.key == target or record.kind is RecordType.CREATE_UPDATE:
+        if entity.is_named(record.key, position) or record.kind is RecordType.CREATE_UPDATE:
             whole = entity.end(record, position)
         else:
             whole = entity.end_part(record, position)
@@ -362,6 +383,19 @@ class PartialUpdates:
             if (part is None or part.record.ends) and self.owner.get(key) == target:
                 del self.owner[key]
         return whole
+
+
+def _states_part(record: Record) -> bool:
+    """Whether a statement is about a part of its entity: the key goes on, after that of the entity,
+    with the path of what the body states (3.8.2.2).
+    """
+    if record.whole or not record.token:
+        return False
+    try:
+        stated = decode_object(record.body)
+    except UnresolvedError:
+        return False
+    return any(without(stated, record.key[len(entity) :]) for entity in prefixes(record.key))
 
 
 def _new_key(record: Record) -> str:

@@ -58,10 +58,10 @@ def advanced_position(
 
 
 def is_incremental(stream: StreamInfo) -> bool:
-    """Whether an earlier statement may count beside a later one about the same entity: a change, or
-    an end that may name an entity that only the baseline knows.
+    """Whether an earlier statement may count beside a later one under the same key: a change, an
+    end that may name an entity that only the baseline knows, or an entity of another class (A13).
     """
-    return stream.partial_updates or stream.mode is Mode.BASELINE
+    return stream.partial_updates or stream.mode is Mode.BASELINE or not stream.one_class
 
 
 def decode_chunk(
@@ -82,7 +82,7 @@ def decode_chunk(
     """
     found = None
     if in_order and chunk.whole:
-        records = list({record.key: record for record in records}.values())
+        records = _last_of_each(records)
     present = records if isinstance(records, Columns) else _present(records)
     if latest_only and chunk.whole and not is_incremental(stream):
         found = chunk.decode(latest_records(present))
@@ -94,6 +94,12 @@ def decode_chunk(
         counts[kind] = counts.get(kind, 0) + times
     unreadable = [*chunk.unreadable, *found.unreadable]
     return DecodedRecords(found.records, unreadable, counts, chunk.samples)
+
+
+def _last_of_each(records: Sequence[RecordHeader]) -> list[RecordHeader]:
+    """The last record of each key, of each class under it (A13), in order."""
+    last = {(one.key, getattr(one, "entity_class", "")): at for at, one in enumerate(records)}
+    return [records[at] for at in sorted(last.values())]
 
 
 def _present(records: Sequence[RecordHeader]) -> list[RecordHeader]:

@@ -81,20 +81,19 @@ class GapDetector:
         """
         self._unreadable += unreadable
         last = records[-1]
-        if young_us is not None and last.appended_at_us <= young_us and last.offset >= 0:
-            # A log that is being read from its oldest record: all of it is old.
-            if len(position.offsets) == 1:
-                self._seen[last.partition] = self._offsetless, self._unreadable - unreadable
+        single = len(position.offsets) == 1
+        # A log that is being read from its oldest record: all of it is old.
+        old = young_us is not None and last.appended_at_us <= young_us
+        # The usual cases, without a loop.
+        if last.offset >= 0 and (old or (single and _are_next(records, position))):
+            if single:
+                self._note(last.partition, unreadable)
             return ""
-        offsets = position.offsets
-        if len(offsets) == 1 and last.offset >= 0:
-            # The usual case, without a loop. Of one partition only, every offset is here once.
-            known = offsets.get(last.partition)
-            whole = known is not None and last.offset - known == len(records)
-            if whole and (isinstance(records, Columns) or _follow_each_other(records)):
-                self._seen[last.partition] = self._offsetless, self._unreadable - unreadable
-                return ""
         return self._between(records, unreadable, position, young_us)
+
+    def _note(self, partition: str, unreadable: int) -> None:
+        """A record of the partition was read. What came with it may have stood behind it."""
+        self._seen[partition] = self._offsetless, self._unreadable - unreadable
 
     def _between(
         self,
@@ -121,8 +120,7 @@ class GapDetector:
             if known is None or offset > known:
                 offsets[partition] = offset
                 last_us[partition] = record.appended_at_us
-            # What came with these records may have stood behind this one.
-            self._seen[partition] = self._offsetless, self._unreadable - unreadable
+            self._note(partition, unreadable)
         return missing
 
     def _excused(self, partition: str, missing: int, position: Position) -> bool:
@@ -131,6 +129,16 @@ class GapDetector:
         unknown = -1 if "" in position.appended_us and partition else 0
         offsetless, unreadable = self._seen.get(partition, (unknown, 0))
         return offsetless != self._offsetless or missing <= self._unreadable - unreadable
+
+
+def _are_next(records: Sequence[RecordHeader], position: Position) -> bool:
+    """Whether the records of the only partition are those right behind the position."""
+    last = records[-1]
+    known = position.offsets.get(last.partition)
+    if known is None or last.offset - known != len(records):
+        return False
+    # Of columns, every offset is here once.
+    return isinstance(records, Columns) or _follow_each_other(records)
 
 
 def _follow_each_other(records: Sequence[RecordHeader]) -> bool:

@@ -127,7 +127,7 @@ def from_the_start(stream: StreamInfo) -> Start:
     """
     readable = bool(stream.classes) and stream.readable.issuperset(stream.classes)
     latest = stream.mode is Mode.BASELINE and readable and not stream.latest_refused
-    return Start.LATEST if latest else Start.OLDEST
+    return Start.LATEST if latest and not stream.states_series else Start.OLDEST
 
 
 def baseline_due(position: Position, least_s: float, now_us: int) -> bool:

@@ -55,6 +55,14 @@ GROUPS: Final = {
         "Look at one entity.",
         {"show": ("instep.cli.entities:show", "Show one entity whole.")},
     ),
+    "streams": (
+        "See the streams of a store; retire what is not offered.",
+        {
+            "list": ("instep.cli.streams:list_", "List streams with their phase."),
+            "show": ("instep.cli.streams:show", "Show streams whole."),
+            "retire": ("instep.cli.streams:retire", "Remove a stream that is not offered."),
+        },
+    ),
     "quarantine": (
         "See and replay what could not be read or handled.",
         {

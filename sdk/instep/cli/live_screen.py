@@ -135,6 +135,8 @@ def _judged(health: Health, stream: StreamHealth) -> tuple[Trouble, str]:
         trouble = Trouble.AWAY if stream.last_error else Trouble.NONE
         return trouble, f"{stream.phase}, stopped"
     fresh = stream.freshness
+    if fresh.state is FreshnessState.NOT_OFFERED:
+        return Trouble.BEHIND, fresh.text
     if fresh.state is FreshnessState.STALE:
         return Trouble.AWAY, "stale"
     if stream.refusal:
@@ -151,11 +153,9 @@ def _judged(health: Health, stream: StreamHealth) -> tuple[Trouble, str]:
     if stream.phase is not Phase.ALIGNED:
         return Trouble.WORKING, f"{stream.phase} ({stream.attempt})"
     if stream.unreadable:
-        return Trouble.BEHIND, f"{stream.phase}, {stream.unreadable:,} unreadable"
-    settled = stream.fidelity is Fidelity.FULL
-    # Aligned with unproven entities is a state of its own (A22).
-    unproven = f", {stream.unproven:,} unproven" if stream.unproven else ""
-    return Trouble.NONE if settled else Trouble.WORKING, f"{stream.phase}{unproven}"
+        return Trouble.BEHIND, fresh.text
+    settled = fresh.in_step and stream.fidelity is Fidelity.FULL
+    return Trouble.NONE if settled else Trouble.WORKING, fresh.text
 
 
 def _of_consumer(health: Health) -> Line:

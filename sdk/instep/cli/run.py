@@ -145,7 +145,8 @@ def _obstacles(group: Group) -> Iterator[str]:
             why = health.error
             yield f"{health.consumer} is {health.state}{': ' * bool(why)}{why}"
         for stream in health.streams:
-            if not stream.freshness.in_step:
+            fresh = stream.freshness
+            if not fresh.in_step and fresh.state is not FreshnessState.NOT_OFFERED:
                 why = stream.refusal or stream.no_progress or stream.last_error
-                came = f"{health.consumer} / {stream.stream} is {stream.freshness.text}"
+                came = f"{health.consumer} / {stream.stream} is {fresh.text}"
                 yield f"{came}, attempt {stream.attempt}{', ' * bool(why)}{why}"

@@ -129,6 +129,8 @@ def _show(
 
 def _behind_s(one: StreamStatus, now_us: int) -> float | None:
     """The greatest age in seconds of a change that the store may lack; None: not known."""
+    if one.position.phase is Phase.NOT_OFFERED:
+        return None
     known_us = one.position.watermark_us
     provider_us = now_us + int(one.info.get("clock_offset_us") or 0)
     return max(0.0, (provider_us - known_us) / 1e6) if known_us else None
@@ -223,7 +225,9 @@ def _print(streams: Sequence[Stored], now_us: int) -> None:
         ]
         if facts["error"]:
             rows.append(("error", facts["error"]))
-        if facts["unprovable"] or facts["unproven"] or facts["unproven_because"]:
+        if one.position.phase is Phase.NOT_OFFERED:
+            rows.append(("unproven", "all: the provider does not offer the stream any more"))
+        elif facts["unprovable"] or facts["unproven"] or facts["unproven_because"]:
             rows += zip(repeat("unproven"), _unproven(facts), strict=False)
         if lease is not None:
             rows.append(("lease", f"{lease.holder or 'held by nobody'}, epoch {lease.epoch}"))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from instep.model.position import SweepBarrier
     from instep.model.ranges import Ranges
     from instep.model.records import DecodedRecords, RecordChunk, RecordHeader, Unreadable
-    from instep.model.streams import Start, StreamState, SweepEstimate
+    from instep.model.streams import Retirement, Start, StreamState, SweepEstimate
 
 __all__ = [
     "Attachment",
@@ -30,6 +30,7 @@ __all__ = [
     "Ranges",
     "RecordChunk",
     "RecordHeader",
+    "Retirement",
     "Start",
     "StreamReport",
     "StreamState",
@@ -59,6 +60,7 @@ __getattr__, __dir__ = lazy_exports(
             "Unreadable",
         ),
         "instep.model.streams": (
+            "Retirement",
             "Start",
             "StreamState",
             "SweepEstimate",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -29,7 +31,32 @@ __all__ = [
     "StoredEntity",
     "StreamStatus",
     "Unproven",
+    "folded_uuid",
+    "identity_digest",
+    "is_uuid",
 ]
+
+_UUID: Final = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}").fullmatch
+
+
+def is_uuid(text: str) -> bool:
+    """Whether the text has the form of a uuid."""
+    return _UUID(text) is not None
+
+
+def folded_uuid(text: str) -> str:
+    """The text as uuids compare: without regard to case where it has the form of a uuid (RFC 4122
+    3), and as it is else.
+    """
+    return text.lower() if _UUID(text) else text
+
+
+def identity_digest(entity_class: str, uuid: str, key: str) -> int:
+    """A number of 64 bits for what an entity is, in whatever stream: its class and uuid, or its key
+    where it has none (A20).
+    """
+    named = f"{entity_class}\0{folded_uuid(uuid or key)}"
+    return int.from_bytes(blake2b(named.encode(), digest_size=8).digest(), "big")
 
 
 class StoredEntity(msgspec.Struct, frozen=True, kw_only=True):

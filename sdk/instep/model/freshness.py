@@ -37,6 +37,8 @@ class FreshnessState(StrEnum):
     """The process that follows it was not heard for too long, or never: what is stored is of then,
     whatever it says.
     """
+    NOT_OFFERED = "not-offered"
+    """The provider does not offer the stream any more: what is stored is of then (A20)."""
 
 
 _IN_STEP: Final = frozenset(
@@ -92,6 +94,8 @@ class Freshness(msgspec.Struct, frozen=True, kw_only=True):
     def state(self) -> FreshnessState:
         """What may be said of the stream."""
         report = self.report
+        if self.phase is Phase.NOT_OFFERED:
+            return FreshnessState.NOT_OFFERED
         if report is None or self.heard_s is None:
             return FreshnessState.STALE
         if not report.connected:
@@ -119,6 +123,8 @@ class Freshness(msgspec.Struct, frozen=True, kw_only=True):
         """The state in words: "aligned, 12 unreadable"."""
         report = self.report
         match self.state:
+            case FreshnessState.NOT_OFFERED:
+                return "not offered any more"
             case FreshnessState.STALE if self.heard_s is None:
                 return f"{self.phase}, but nobody says that it is followed"
             case FreshnessState.STALE:

@@ -10,8 +10,12 @@ __all__ = ["EmptyReadings", "Hold", "UnprovenReason"]
 
 
 class UnprovenReason(StrEnum):
-    """Why it is not known whether an entity still exists as it is stored."""
+    """Why it is not known whether an entity still exists as it is stored. Of several reasons,
+    readers show the first in this order: the one that ends last.
+    """
 
+    NOT_OFFERED = "not-offered"
+    """The provider does not offer its stream any more (A20)."""
     UNREADABLE_RECORD = "unreadable-record"
     """A record that cannot be read may be about it (A17)."""
     UNREADABLE_ELEMENT = "unreadable-element"

@@ -53,6 +53,10 @@ class Phase(StrEnum):
     """The stream is read too late for its log, and realigning did not help: ends may be missing
     (A8).
     """
+    NOT_OFFERED = "not-offered"
+    """The provider does not offer the stream any more: what is stored of it is unproven (A20). No
+    state of the machine: its position keeps the phase from which it goes on.
+    """
 
 
 class SweepBarrier(msgspec.Struct, frozen=True):

@@ -10,7 +10,14 @@ import msgspec
 
 from instep.model.conversion import converter
 
-__all__ = ["Mode", "Start", "StreamInfo", "StreamState", "SweepEstimate"]
+__all__ = [
+    "Mode",
+    "Retirement",
+    "Start",
+    "StreamInfo",
+    "StreamState",
+    "SweepEstimate",
+]
 
 
 class Mode(StrEnum):
@@ -47,6 +54,8 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode = Mode.LOG
     classes: tuple[str, ...] = ()
     """The entity classes of the log, by the names in its records; empty: not declared."""
+    one_class: bool = False
+    """Whether all its entities are of one class, so that each key is that of one entity (A13)."""
     partial_updates: bool = False
     """Whether a record may be a partial update, to be merged into the stored entity."""
     may_start_with_snapshot: bool = True
@@ -79,6 +88,10 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the provider has refused to open it at `Start.LATEST`: attempts open at the oldest
     record.
     """
+    states_series: bool = False
+    """Whether its records are no state alone, but what was measured or has happened, too: a
+    baseline does not show what the log has of these, so attempts open at the oldest record.
+    """
     readable: frozenset[str] = frozenset()
     """Classes whose entities exist only if `Source.baseline` or the log shows them (BASELINE only):
     those that it can read, and those that are left out of the stream.
@@ -103,6 +116,10 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     event_classes: frozenset[str] = frozenset()
     """Classes of which each statement with another envelope (its event time, for example) is a
     change, also with an equal body: an alarm that is raised again.
+    """
+    not_offered_since_us: int = 0
+    """Since when the provider does not offer the stream any more, in microseconds since 1970; 0
+    where it does. Only a store says so, of what it keeps (A20).
     """
     clock_offset_us: int = 0
     """The provider's clock minus ours, as seen at discovery; 0 where unknown."""
@@ -130,6 +147,14 @@ class SweepEstimate(msgspec.Struct, frozen=True):
     """The same two numbers of each class. A store of streams with a baseline states them (A19)."""
     accepted: frozenset[str] = frozenset()
     """Digests of unreadable records that an operator has accepted: they hold nothing (A17)."""
+
+
+class Retirement(msgspec.Struct, frozen=True):
+    """What was removed of a stream, as counts of entities."""
+
+    removed: int
+    left: int = 0
+    """Entities without a proof. The stream is retired where there are none."""
 
 
 class StreamState(StrEnum):

@@ -39,7 +39,13 @@ if TYPE_CHECKING:
     )
     from instep.ports.message_store import MessageStore, OutboxStore
     from instep.ports.plugin import SinkPlugin, SourcePlugin, Verifier, VerifierPlugin
-    from instep.ports.reader import LeaseReader, MessageReader, StoreReader, SweepReader
+    from instep.ports.reader import (
+        LeaseReader,
+        MessageReader,
+        RetirementReader,
+        StoreReader,
+        SweepReader,
+    )
     from instep.ports.sink import Sink
     from instep.ports.source import Feed, Source
 
@@ -68,6 +74,7 @@ __all__ = [
     "Receipt",
     "ReceiptOutcome",
     "ReplaceRule",
+    "RetirementReader",
     "Row",
     "Sink",
     "SinkPlugin",
@@ -127,7 +134,13 @@ __getattr__, __dir__ = lazy_exports(
             "Verifier",
             "VerifierPlugin",
         ),
-        "instep.ports.reader": ("LeaseReader", "MessageReader", "StoreReader", "SweepReader"),
+        "instep.ports.reader": (
+            "LeaseReader",
+            "MessageReader",
+            "RetirementReader",
+            "StoreReader",
+            "SweepReader",
+        ),
         "instep.ports.sink": ("Sink",),
         "instep.ports.source": (
             "Feed",

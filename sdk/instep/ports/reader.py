@@ -27,7 +27,7 @@ from instep.model.freshness import Freshness
 from instep.model.messages import Attachment, StoredMessage
 from instep.model.ranges import Ranges
 from instep.model.records import RecordChunk
-from instep.model.streams import SweepEstimate
+from instep.model.streams import Retirement, SweepEstimate
 from instep.sequencing.ends import RecordedEnd
 from instep.sequencing.remedies import OperatorAction
 from instep.sequencing.state import SequencerState
@@ -36,6 +36,7 @@ __all__ = [
     "DeadMessage",
     "LeaseReader",
     "MessageReader",
+    "RetirementReader",
     "SequenceCounts",
     "SequenceStatus",
     "StoreReader",
@@ -304,6 +305,18 @@ class SweepReader(Capability):
     @abstractmethod
     async def release_sweep(self, consumer: str, stream: str, attempt: int) -> None:
         """Durably let the sweep of this attempt go on, whichever process consumes."""
+
+
+class RetirementReader(Capability):
+    """Retires streams that are not offered any more (A20)."""
+
+    missing = "retires no streams"
+
+    @abstractmethod
+    async def retire(self, consumer: str, stream: str) -> Retirement:
+        """Remove the stream with all its entities, whichever process consumes. Raises `SinkError`
+        where it is unknown, or offered as far as is known.
+        """
 
 
 class LeaseReader(Capability):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 
-from instep.errors import AuditError
+from instep.errors import AuditError, ConfigurationError
 from instep.model.batches import Batch, CommitResult
 from instep.model.freshness import StreamReport
 from instep.model.position import Position
-from instep.model.streams import StreamInfo, SweepEstimate
+from instep.model.streams import Retirement, StreamInfo, SweepEstimate
 from instep.ports.audit import AuditMarks
 from instep.ports.lease import Lease
 from instep.ports.message_store import MessageStore
@@ -114,6 +115,29 @@ class Sink(ABC):
         provider gives it. Empty: streams are known by their ids alone.
         """
         return ()
+
+    async def identities(self, stream: str) -> AbstractSet[int] | None:
+        """What is stored of the stream, as `identity_digest` names it. With it a stream is
+        recognised by what it carries (A20). None: the sink cannot tell, and a stream under another
+        name is another stream.
+        """
+        return None
+
+    async def mark_offered(self, stream: str, *, offered: bool) -> None:
+        """Note whether the provider offers a known stream; readers are shown `Phase.NOT_OFFERED`
+        where it does not, and its entities as unproven (A20). `position` notes that it does.
+        """
+        return
+
+    async def retire(self, stream: str, *, proven_by: Collection[str] | None = None) -> Retirement:
+        """Remove the entities of a stream that is not offered any more, as a sweep does, and the
+        stream (A20).
+
+        With `proven_by`, the ids of streams that are aligned: only the entities that one of them
+        states, too, or whose class one of them has read whole since; and the stream if none is
+        left. Raises `SinkError`, `ConfigurationError` for a sink that cannot.
+        """
+        raise ConfigurationError("this kind of store retires no streams", where=stream)
 
     async def is_sweep_released(self, stream: str, attempt: int) -> bool:
         """Whether another process has released the held sweep of this attempt (A6)."""

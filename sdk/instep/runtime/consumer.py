@@ -13,15 +13,23 @@ from instep.model.freshness import StreamReport
 from instep.model.streams import StreamInfo
 from instep.ports.sink import Sink
 from instep.ports.source import Source
-from instep.runtime.health import ConsumerState, Health, check_readable
+from instep.runtime.health import (
+    ConsumerState,
+    Health,
+    StreamHealth,
+    check_readable,
+    withdrawn_stream,
+)
 from instep.runtime.lifecycle import SinkService, first_error
 from instep.runtime.retry import Environment, late_wait_s
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.assigned_streams import AssignedStreams
 from instep.runtime.streams.audit import audit_stream
 from instep.runtime.streams.discovery import StreamDiscovery
+from instep.runtime.streams.identification import StreamIdentification
 from instep.runtime.streams.last_statements import LastStatements
 from instep.runtime.streams.start_order import holds_others_up, streams_before
+from instep.runtime.streams.withdrawal import WithdrawnStreams
 from instep.runtime.streams.worker import StreamWorker
 
 __all__ = ["REPORTS_WITHIN", "Consumer"]
@@ -87,10 +95,15 @@ class Consumer(SinkService):
         self._steady = self._environment.steady()
         self._workers: dict[str, StreamWorker] = {}
         self._statements = LastStatements()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         report = partial(self._emit, "")
         self._discovery = StreamDiscovery(
             source, sink, self._settings, self._environment, report=report, assigned=assigned
         )
+        self._identification = StreamIdentification(
+            self._discovery, source, sink, self._settings, self._environment, report=self._emit
+        )
+        self._withdrawn = WithdrawnStreams(self._discovery, sink, report=self._emit)
 
     def __repr__(self) -> str:
         phases = ", ".join(f"{r.stream.id} {r.health().phase}" for r in self._workers.values())
@@ -109,17 +122,18 @@ class Consumer(SinkService):
 
     def health(self) -> Health:
         """The current health of the consumer and of each stream. Never waits."""
-        streams = tuple(worker.health() for worker in self._workers.values())
+        streams = self._read_streams()
         state, error = self._state, self._error_text(self._discovery.last_error)
         if state is ConsumerState.RUNNING and not all(s.connected for s in streams):
             state = ConsumerState.RETRYING
+        streams += map(withdrawn_stream, self._withdrawn.streams.values())
         if self._stands_by:
-            state, streams = ConsumerState.STANDBY, ()
+            state, streams = ConsumerState.STANDBY, []
         return Health(
             consumer=self.name,
             state=state,
             error=error,
-            streams=streams,
+            streams=tuple(streams),
             left=self._discovery.left,
             pair=self._pair_health(),
             loop_lag_s=self._lag.worst_s,
@@ -168,13 +182,16 @@ class Consumer(SinkService):
     async def _work(self) -> None:
         """Follow the streams until cancelled. Raises the first fatal error."""
         self._state = ConsumerState.STARTING
-        streams = await self._discovery.first()
-        self._workers = {}
+        self._workers, self._tasks = {}, {}
+        self._withdrawn.forget()
+        streams = await self._discovery.first(self._settle_withdrawn)
         self._state = ConsumerState.RUNNING
         try:
             async with asyncio.TaskGroup() as group:
                 self._start(streams, group)
                 group.create_task(self._report_freshness())
+                if self._assigned is None:
+                    group.create_task(self._identification.run(group, self._identified(group)))
                 await self._discover_further(group)
         except ExceptionGroup as errors:
             raise first_error(errors) from None
@@ -212,7 +229,20 @@ class Consumer(SinkService):
         workers = {stream.id: self._worker(stream) for stream in streams}
         self._workers |= workers
         for id_, worker in workers.items():
-            group.create_task(self._follow(worker), name=f"instep {self.name} {id_}")
+            task = group.create_task(self._follow(worker), name=f"instep {self.name} {id_}")
+            self._tasks[id_] = task
+
+    def _identified(self, group: asyncio.TaskGroup) -> Callable[[StreamInfo], None]:
+        """Follows a stream as soon as it is known which one it is. A worker that has lost it
+        discovers it by itself.
+        """
+
+        def follow(stream: StreamInfo) -> None:
+            self._withdrawn.found(stream.id)
+            if stream.id not in self._workers:
+                self._start([stream], group)
+
+        return follow
 
     async def _follow(self, worker: StreamWorker) -> None:
         """Follow one stream. What is fatal for it alone ends it for long, while others go on."""
@@ -252,9 +282,29 @@ class Consumer(SinkService):
             return [one.stream for one in self._workers.values()]
 
         async for found in self._discovery.appearing(followed, self._until_discovery):
-            for stream in found:
+            await self._settle_withdrawn()
+            # Meanwhile one of them may have been identified, and is followed.
+            new = [stream for stream in found if stream.id not in self._workers]
+            for stream in new:
                 self._emit(stream.id, "stream-found", "a stream that was not offered before")
-            self._start(found, group)
+            self._start(new, group)
+
+    async def _settle_withdrawn(self) -> None:
+        """Stop following what is not stored any more: it was not offered, and is retired."""
+        if self._assigned is None:
+            gone = await self._withdrawn.settle(self._read_streams())
+        else:
+            gone = [id_ for id_ in self._workers if id_ not in self._assigned.ids]
+        for id_ in gone:
+            self._workers.pop(id_, None)
+            if (task := self._tasks.pop(id_, None)) is not None:
+                task.cancel()
+
+    def _read_streams(self) -> list[StreamHealth]:
+        """The health of the streams that are offered."""
+        withdrawn = self._withdrawn.streams
+        workers = [one.health() for id_, one in self._workers.items() if id_ not in withdrawn]
+        return workers + self._identification.health()
 
     async def _until_discovery(self) -> None:
         if self._assigned is None:

@@ -11,6 +11,7 @@ from instep.coordination.lease import Role
 from instep.errors import UnreadableStreamError
 from instep.model.freshness import Freshness, StreamReport
 from instep.model.position import Phase
+from instep.model.streams import StreamInfo
 
 __all__ = [
     "ConsumerEvent",
@@ -20,6 +21,8 @@ __all__ = [
     "PairHealth",
     "StreamHealth",
     "check_readable",
+    "unread_stream",
+    "withdrawn_stream",
 ]
 
 
@@ -125,6 +128,34 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def withdrawn_stream(stream: StreamInfo) -> StreamHealth:
+    """The health of a stream that is not offered any more (A20)."""
+    # Nothing of what has changed since is known.
+    return msgspec.structs.replace(
+        unread_stream(stream), phase=Phase.NOT_OFFERED, fidelity=Fidelity.LOST
+    )
+
+
+def unread_stream(stream: StreamInfo) -> StreamHealth:
+    """The health of a stream of which nothing is known yet."""
+    return StreamHealth(
+        stream=stream.id,
+        phase=Phase.UNALIGNED,
+        attempt=0,
+        caught_up=False,
+        records=0,
+        read_delay_s=0.0,
+        fidelity=Fidelity.FULL,
+        connected=False,
+        last_error="",
+        deviations={},
+        quarantined=0,
+        compaction_delay_s=stream.compaction_delay_s,
+        tombstone_retention_s=stream.tombstone_retention_s,
+        endpoint=stream.endpoint,
+    )
+
+
 class IntakeHealth(msgspec.Struct, frozen=True, kw_only=True):
     """The receiving of numbered messages. Counts are since the start."""
 
@@ -178,10 +209,12 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def aligned(self) -> bool:
-        """Whether every stream is aligned, connected, and read up to the end that its log had at
-        the opening. Records that could not be read may be missing (`StreamHealth.unreadable`).
+        """Whether every stream that is offered is aligned, connected, and read up to the end that
+        its log had at the opening. Records that could not be read may be missing
+        (`StreamHealth.unreadable`).
         """
-        return bool(self.streams) and all(stream.freshness.in_step for stream in self.streams)
+        offered = [stream for stream in self.streams if stream.phase is not Phase.NOT_OFFERED]
+        return bool(offered) and all(stream.freshness.in_step for stream in offered)
 
 
 def check_readable(stream: StreamHealth) -> None:
@@ -204,8 +237,9 @@ class ConsumerEvent(msgspec.Struct, frozen=True):
     """Empty for an event of the consumer as a whole."""
     kind: str
     """connected, disconnected, waiting, stream-found, stream-failed, undiscovered, failed-over,
-    attempt, redelivered, confirming, continued, caught-up, aligned, unproven, unreadable, lost,
-    sweep-held, no-progress, deviation, loop-lag, restarted, stopped, failed; of other processes:
+    identifying, stream-identified, not-offered, offered-again, stream-retired, attempt,
+    redelivered, confirming, continued, caught-up, aligned, unproven, unreadable, lost, sweep-held,
+    no-progress, deviation, loop-lag, restarted, stopped, failed; of other processes:
     worker-started, worker-silent, worker-heard, worker-lost; of a pair: standby, active,
     superseded, gave-up; of sequences: ask-resend, realign, loss, fault, sequence-failed, not-sent,
     handler-failed, blocked, quarantined."""

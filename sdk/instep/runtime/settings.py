@@ -107,6 +107,8 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     aligned, and its source notices a peer that is gone, the interval grows to five minutes."""
     discover_every_s: Seconds = 60.0
     """The interval, in seconds, at which streams are looked for that have appeared meanwhile."""
+    discover_confirm_s: Seconds = 30.0
+    """How long a stream must be missing from the list before it counts as not offered any more."""
     start_order: tuple[str, ...] = ()
     """Classes in the order in which their streams start, for example `["NODE",
     "NODE_EDGE_POINT"]`: a stream waits until those of the classes before are aligned. Streams of

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from instep.model.entities import identity_digest
 from instep.model.ordering import supersedes
 from instep.model.records import Record, RecordHeader, RecordType
 from instep.model.streams import SweepEstimate
@@ -37,7 +38,7 @@ from instep_spark.identity import (
 from instep_spark.lake.sql.supersede import OUTDATED
 from instep_spark.landing.writers.base import Writer
 
-__all__ = ["estimate_sweep", "live", "unresolved"]
+__all__ = ["estimate_sweep", "identities", "live", "unresolved"]
 
 _LIVE: Final = """
     SELECT {columns}, class, lineage, coalesce(folded_attempt, attempt) AS attempt, ends, partition,
@@ -351,6 +352,13 @@ def estimate_sweep(writer: Writer, consumer: str, stream: str, attempt: int) -> 
         sum(unmarked for _, unmarked in by_class.values()),
         by_class,
     )
+
+
+def identities(writer: Writer, consumer: str, stream: str) -> frozenset[int]:
+    """What is landed of a stream, as `identity_digest` names it (A20)."""
+    found = writer.query(live(writer, consumer, stream, "key, uuid"))
+    columns = [found[name].to_pylist() for name in ("class", "uuid", "key")]
+    return frozenset(map(identity_digest, *columns))
 
 
 def unresolved(

@@ -111,6 +111,14 @@ class DeltaSink(Sink):
         self._records[stream.id] = position.records
         return position
 
+    async def identities(self, stream: str) -> frozenset[int]:
+        """See `Sink`."""
+        return await self._run(partial(live_view.identities, self._writer, self._name, stream))
+
+    async def mark_offered(self, stream: str, *, offered: bool) -> None:
+        """See `Sink`: readers learn it from `stream_facts`."""
+        await self._run(partial(self._opened[1].mark_offered, stream, offered=offered))
+
     async def commit(self, batch: Batch) -> CommitResult:
         """Commit all of the batch in one commit of the table, or nothing. Raises `SinkError`.
 

@@ -61,6 +61,16 @@ class StreamMetadata:
             self._add(stream.id, [(FactKind.STREAM, "", 0, stream)])
             self._known()[stream.id] = body
 
+    def mark_offered(self, stream: str, *, offered: bool) -> None:
+        """Note since when the provider does not offer a known stream any more, or that it does."""
+        body = self._known().get(stream)
+        if body is None:
+            return
+        info = StreamInfo.from_stored(msgspec.json.decode(body))
+        if bool(info.not_offered_since_us) is offered:
+            since_us = 0 if offered else self._clock_us()
+            self.enter(msgspec.structs.replace(info, not_offered_since_us=since_us))
+
     def count(self, stream: str, deviations: dict[str, int]) -> None:
         """Count departures from the specification. A crash may lose the counts of ten seconds."""
         new = False

@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from instep.errors import ConfigurationError, JournalOffError, SinkError
 from instep.model.entities import Change, ChangeKind, Quarantined, StoredEntity, StreamStatus
+from instep.model.holds import UnprovenReason
+from instep.model.position import Phase, Position
 from instep.model.records import RecordChunk
 from instep.model.streams import StreamInfo, SweepEstimate
 from instep.ports.reader import StoreReader, SweepReader
@@ -77,7 +79,7 @@ class DeltaReader(SweepReader, StoreReader):
         return StreamStatus(
             consumer=consumer,
             stream=stream,
-            position=landing.state(stream).position,
+            position=_position(landing.state(stream).position, infos.get(stream)),
             info=_plain(infos.get(stream)),
             entities=live_view.estimate_sweep(writer, consumer, stream, 0).total,
             quarantined=quarantined,
@@ -116,7 +118,12 @@ class DeltaReader(SweepReader, StoreReader):
             query = live_view.live(writer, consumer, stream)
             return writer.query(f"{query} ORDER BY ordinal")["ordinal"].combine_chunks()
 
+        def withdrawn() -> bool:
+            known = self._stream_metadata(consumer).streams()
+            return any(one.id == stream and one.not_offered_since_us for one in known)
+
         live = await self._run(find)
+        unproven = UnprovenReason.NOT_OFFERED.value if await self._run(withdrawn) else ""
         names = {"consumer": writer.text(consumer), "stream": writer.text(stream)}
         for at in range(0, len(live), _PAGE_RECORDS):
             page = live[at : at + _PAGE_RECORDS].to_pylist()
@@ -126,7 +133,7 @@ class DeltaReader(SweepReader, StoreReader):
                 rows = await self._rows(query)
                 for row in rows:
                     if row["ordinal"] in wanted:
-                        yield _entity(consumer, stream, row)
+                        yield _entity(consumer, stream, row, unproven)
 
     async def changes(
         self,
@@ -234,7 +241,14 @@ def _runs(ordinals: Sequence[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def _entity(consumer: str, stream: str, row: dict[str, Any]) -> StoredEntity:
+def _position(position: Position, info: StreamInfo | None) -> Position:
+    """The position as readers are shown it: nothing stays aligned that is not offered (A20)."""
+    if info is None or not info.not_offered_since_us:
+        return position
+    return msgspec.structs.replace(position, phase=Phase.NOT_OFFERED)
+
+
+def _entity(consumer: str, stream: str, row: dict[str, Any], unproven: str) -> StoredEntity:
     return StoredEntity(
         stream=stream,
         key=row["key"],
@@ -245,5 +259,7 @@ def _entity(consumer: str, stream: str, row: dict[str, Any]) -> StoredEntity:
         body=(row["body"] or "").encode(),
         envelope=(row["envelope"] or "").encode(),
         uuid=row["uuid"],
+        proven=not unproven,
+        unproven=unproven,
         consumer=consumer,
     )

@@ -307,9 +307,11 @@ class Dialect(Protocol):
         rows: Sequence[EntityRow],
         *,
         keys_are_uuids: bool = False,
+        of_class: bool = False,
     ) -> int:
         """Write and mark the entities for which no newer record is stored (A3). Returns how many
-        were written. `keys_are_uuids`: the uuid of a stored row never changes.
+        were written. `keys_are_uuids`: the uuid of a stored row never changes. `of_class`: a row
+        of another class stays as it is (A13).
         """
         ...
 

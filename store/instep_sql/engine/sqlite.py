@@ -89,8 +89,19 @@ ON CONFLICT (stream_no, key) DO UPDATE SET
   envelope = excluded.envelope, body = excluded.body, proven = 1
 WHERE NOT {supersedes_sql(Place.of("instep_entity", SQL_PLACE), Place.of("excluded", SQL_PLACE))}
 """
+_OF_CLASS: Final = """
+  AND (instep_entity.class = excluded.class OR '' IN (instep_entity.class, excluded.class))
+"""
 # SQLite writes the index of a column that is set, also where its value stays.
-_BUT_UUID_UNLESS_NEWER: Final = _UNLESS_NEWER.replace(" uuid = excluded.uuid,", "")
+_UUID_STAYS: Final = (" uuid = excluded.uuid,", "")
+_UPSERTS: Final = {
+    (keys_are_uuids, of_class): (
+        _UNLESS_NEWER.replace(*_UUID_STAYS) if keys_are_uuids else _UNLESS_NEWER
+    )
+    + (_OF_CLASS if of_class else "")
+    for keys_are_uuids in (False, True)
+    for of_class in (False, True)
+}
 # The driver releases the interpreter's lock once per statement. With one statement per row, the
 # worker thread waits for the lock at every row while the event loop reads. With many rows per
 # statement, the two run in parallel.
@@ -393,13 +404,14 @@ class Sqlite:
         rows: Sequence[EntityRow],
         *,
         keys_are_uuids: bool = False,
+        of_class: bool = False,
     ) -> int:
         if not rows:
             return 0
         # A number in the SQL text costs less than a parameter bound in each row.
         no, lineage, attempt = map(str, mark)
         fixed = {"stream_no": no, "lineage": lineage, "attempt": attempt, "proven": "1"}
-        unless_newer = _BUT_UUID_UNLESS_NEWER if keys_are_uuids else _UNLESS_NEWER
+        unless_newer = _UPSERTS[keys_are_uuids, of_class]
         columns = dict(zip(_ENTITY, columns_of(rows), strict=True))
         return _insert(connection, "instep_entity", fixed, columns, unless_newer)
 

@@ -84,7 +84,7 @@ def compose_records(
 ) -> ComposedRecords:
     """Compose whole records of the changes in a batch, and let them be written."""
     stream.change_only = True
-    composed = compose(connection, dialect, stream.no, position, records)
+    composed = compose(connection, dialect, stream.no, position, records, knows_all=stream.baseline)
     _allow_overwrite(connection, dialect, stream.no, composed.records)
     return composed
 
@@ -96,11 +96,14 @@ def compose(
     position: Position,
     records: Sequence[Record],
     lookup: Lookup = find_headers,
+    *,
+    knows_all: bool = False,
 ) -> ComposedRecords:
-    """Compose the whole records that these changes lead to, in order, and update the
-    stored parts.
+    """Compose the whole records that these changes lead to, in order, and update the stored parts.
+    `knows_all`: see `PartialUpdates`.
     """
     work = _load(connection, dialect, no, records, lookup)
+    work.knows_all = knows_all
     composed: list[Record] = []
     stated_by: list[Record] = []
     unresolved: list[Unreadable] = []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from itertools import compress
 from operator import not_
 from typing import Final
@@ -21,10 +22,15 @@ from instep_sql import fencing
 from instep_sql.derived.entities import derive_entities
 from instep_sql.derived.statements import apply_records, end_swept, trim_tables
 from instep_sql.engine.dialect import ColumnRows, Dialect, EndRow, EntityRow
-from instep_sql.entities import journal, quarantine, unproven
+from instep_sql.entities import journal, quarantine, shared_keys, unproven
 from instep_sql.entities.change_only import compose_records
 from instep_sql.entities.journal_epochs import begin_epoch
-from instep_sql.entities.key_reconciliation import ReconciledRecords, join_baseline, mark_proven
+from instep_sql.entities.key_reconciliation import (
+    ReconciledRecords,
+    SharedKey,
+    join_baseline,
+    mark_proven,
+)
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import sweep
 from instep_sql.options import Journal, SqlOptions
@@ -43,6 +49,10 @@ class Written(msgspec.Struct, frozen=True):
     written: int = 0
     deleted: int = 0
     unresolved_keys: tuple[str, ...] = ()
+    whole: bool = True
+    """Whether each entity that was stated was written."""
+    deviations: dict[str, int] = {}
+    """Of the provider, as only what is stored shows them (A10)."""
 
 
 def commit(
@@ -128,6 +138,8 @@ def commit(
         result = msgspec.structs.replace(result, gave_way=gone)
     if batch.samples:
         quarantine.keep_samples(connection, stream.no, batch.samples, now_us)
+    if written.deviations:
+        fencing.count_deviations(connection, "instep_stream", stream.no, written.deviations)
     if options.journal is not Journal.OFF:
         journal.trim(connection, dialect, options, len(batch.records) + result.swept, now_us)
     if stream.kept.statements:
@@ -164,6 +176,57 @@ def write_records(
     If the stream needs it, the records are first given the keys of the stored entities and composed
     into whole records. Other streams pay nothing for it.
     """
+
+    def write(stated: Sequence[Record]) -> Written:
+        return _write_records(
+            connection, dialect, options, stream, position, stated, by_uuid=by_uuid, now_us=now_us
+        )
+
+    if not stream.mixed or stream.change_only or not all_whole(records):
+        return write(records)
+    if not (stream.shared_classes or shared_keys.are_within(records)):
+        written = _write_unshared(connection, dialect, stream.no, records, write)
+        if written is not None:
+            return written
+    separated, moved = shared_keys.separate(connection, dialect, stream, records)
+    written = write(separated)
+    if moved:
+        shared = {**written.deviations, shared_keys.DEVIATION: moved}
+        written = msgspec.structs.replace(written, deviations=shared)
+    return written
+
+
+def _write_unshared(
+    connection: Connection,
+    dialect: Dialect,
+    no: int,
+    records: Sequence[Record],
+    write: Callable[[Sequence[Record]], Written],
+) -> Written | None:
+    """Write the records under their keys. None where two classes have one: nothing is written."""
+    connection.exec_driver_sql("SAVEPOINT instep_shared")
+    written: Written | None = None
+    with suppress(SharedKey):
+        written = write(records)
+        if not written.whole and shared_keys.are_met(connection, dialect, no, records):
+            written = None
+    if written is None:
+        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT instep_shared")
+    connection.exec_driver_sql("RELEASE SAVEPOINT instep_shared")
+    return written
+
+
+def _write_records(
+    connection: Connection,
+    dialect: Dialect,
+    options: SqlOptions,
+    stream: StreamRow,
+    position: Position,
+    records: Sequence[Record],
+    *,
+    by_uuid: bool,
+    now_us: int,
+) -> Written:
     joined = ReconciledRecords(records)
     if by_uuid:
         # A stream's key of an entity and the uuid that a GET shows may differ.
@@ -197,16 +260,21 @@ def write_records(
     if stream.kept.statements:
         kept = stream.kept.statements
         apply_records(connection, dialect, no, kept, records, position, stream.info, now_us)
-    written = deleted = 0
+    written = deleted = stated = 0
     for upserts, ends in write_rounds(records, no, lineage, composed=stream.change_only):
         deleted += dialect.end_entities(connection, ends)
+        stated += len(upserts)
         written += dialect.upsert_entities(
-            connection, (no, lineage, attempt), upserts, keys_are_uuids=stream.keys_are_uuids
+            connection,
+            (no, lineage, attempt),
+            upserts,
+            keys_are_uuids=stream.keys_are_uuids,
+            of_class=stream.mixed and not stream.change_only,
         )
     if joined.shown:
         # Also where a newer record keeps its content (A3): the GET has shown that it exists.
         mark_proven(connection, dialect, no, attempt, joined.shown)
-    return Written(written, deleted, joined.unresolved_keys)
+    return Written(written, deleted, joined.unresolved_keys, written == stated, joined.deviations)
 
 
 def write_rounds(

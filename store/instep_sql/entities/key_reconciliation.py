@@ -18,8 +18,9 @@ import msgspec
 from msgspec.structs import replace
 from sqlalchemy import Connection, text
 
+from instep.model.entities import folded_uuid, is_uuid
 from instep.model.json_merge import prefixes
-from instep.model.ordering import is_later
+from instep.model.ordering import is_later, supersedes
 from instep.model.position import Position
 from instep.model.records import Record, RecordType
 from instep_sql.derived.statements import rename_key
@@ -32,15 +33,22 @@ from instep_sql.stored_entities import StoredRecord, find_headers, find_records
 
 __all__ = [
     "ReconciledRecords",
+    "SharedKey",
     "Tombstone",
+    "add_tombstones",
     "find_tombstones",
     "join_baseline",
     "mark_proven",
     "purge_tombstones",
+    "shared_key",
 ]
 
+UUID_CASE: Final = "uuid-case"
 _RENAME: Final = text("UPDATE instep_entity SET key = :new WHERE stream_no = :no AND key = :old")
 _REMOVE: Final = text("DELETE FROM instep_entity WHERE stream_no = :no AND key = :key")
+_UPPER_CASE: Final = text("""
+    SELECT 1 FROM instep_entity WHERE stream_no = :no AND uuid <> lower(uuid) LIMIT 1
+""")
 _UNCLAIMED: Final = text("""
     SELECT sum(CASE WHEN token = '' THEN 1 ELSE 0 END) AS unclaimed,
            sum(CASE WHEN token <> '' AND uuid = key THEN 1 ELSE 0 END) AS by_uuid,
@@ -68,6 +76,15 @@ _BOUND: Final = text(
 _PURGE: Final = text("DELETE FROM instep_tombstone WHERE stream_no = :no AND attempt < :attempt")
 
 
+class SharedKey(Exception):
+    """Two classes were met under one key."""
+
+
+def shared_key(key: str, entity_class: str) -> str:
+    """The key of an entity whose own key is that of an entity of another class (A13)."""
+    return f"{key}#{entity_class}"
+
+
 class ReconciledRecords(msgspec.Struct, frozen=True):
     """The records, under the keys of their rows."""
 
@@ -76,6 +93,8 @@ class ReconciledRecords(msgspec.Struct, frozen=True):
     """Of ends that met no row."""
     shown: AbstractSet[str] = frozenset()
     """The keys of what the baseline shows: `mark_proven`, once the records are written."""
+    deviations: dict[str, int] = {}
+    """Of the provider."""
 
 
 class Tombstone(msgspec.Struct, frozen=True, gc=False):
@@ -108,6 +127,18 @@ class _Row:
         """Whether a record of the stream has named it, so that its key is that of the stream."""
         self.stored = stored
 
+    def is_newer(self, record: Record, lineage: int) -> bool:
+        """Whether what is stored was stated after this record (A3)."""
+        stored = self.stored
+        return (
+            stored is not None and stored.lineage == lineage and supersedes(stored.record, record)
+        )
+
+    def is_respelled(self, record: Record) -> bool:
+        """Whether the record spells the uuid of this row in another case."""
+        stated = record.uuid or record.key
+        return stated != self.uuid and folded_uuid(stated) == folded_uuid(self.uuid)
+
     def is_named(self, record: Record) -> bool:
         """Whether the record tells the key of this row, and not only its uuid."""
         return bool(record.uuid) or self.parents.begin(record.key)
@@ -125,14 +156,14 @@ class _Rows:
     def add(self, row: _Row) -> _Row:
         self.by_key[row.key] = row
         if row.uuid:
-            self.by_uuid.setdefault(row.uuid, []).append(row)
+            self.by_uuid.setdefault(folded_uuid(row.uuid), []).append(row)
         return row
 
     def remove(self, row: _Row) -> None:
         if self.by_key.get(row.key) is row:
             del self.by_key[row.key]
         if row.uuid:
-            self.by_uuid[row.uuid].remove(row)
+            self.by_uuid[folded_uuid(row.uuid)].remove(row)
 
     def of(self, record: Record) -> list[_Row]:
         """The rows of the entity that this record is about.
@@ -144,11 +175,11 @@ class _Rows:
         if not record.uuid:
             row = self.by_key.get(record.key)
             # A header-only end may name the entity by its uuid, or by its address.
-            return [row] if row else (self.by_uuid.get(record.key) or self._at(record.key))[:1]
+            return [row] if row else (self._named(record.key, record) or self._at(record.key))[:1]
         rows = [
             row
-            for row in self.by_uuid.get(record.uuid, ())
-            if record.ends or row.entity_class == record.entity_class
+            for row in self._named(record.uuid, record)
+            if (record.ends and not record.entity_class) or row.entity_class == record.entity_class
         ]
         named = [row for row in rows if row.key == record.key]
         parents = _parents_of(record)
@@ -165,9 +196,17 @@ class _Rows:
             here = [row for row in moved if not row.claimed]
         return here[:1]
 
+    def _named(self, uuid: str, record: Record) -> list[_Row]:
+        """The rows of this uuid. One that shares its key is not meant by the key alone."""
+        rows = self.by_uuid.get(folded_uuid(uuid), ())
+        if record.entity_class:
+            return list(rows)
+        return [row for row in rows if row.key != shared_key(record.key, row.entity_class)]
+
     def _at(self, key: str) -> list[_Row]:
         """The rows at the place of a key that is a whole address."""
-        return [row for row in self.by_uuid.get(_uuid_in(key), ()) if row.parents.begin(key)]
+        rows = self.by_uuid.get(folded_uuid(_uuid_in(key)), ())
+        return [row for row in rows if row.parents.begin(key)]
 
 
 class _Parents(msgspec.Struct, rename="kebab"):
@@ -178,12 +217,18 @@ class _Parents(msgspec.Struct, rename="kebab"):
     def places(self) -> frozenset[str]:
         """The direct parents; empty where none is named."""
         addresses = [self.parent_address, *self.further_parent_addresses]
-        return frozenset(address[-1] for address in addresses if address)
+        return frozenset(_folded(address[-1]) for address in addresses if address)
 
     def begin(self, key: str) -> bool:
         """Whether a key is the whole address of an entity below these parents."""
         above = "+".join(self.parent_address)
         return bool(above) and key.rpartition("+")[0] == above
+
+
+def _folded(element: str) -> str:
+    """An element of an address, with its uuid as uuids compare."""
+    name, colon, uuid = element.partition(":")
+    return f"{name}{colon}{folded_uuid(uuid)}"
 
 
 _parents: Final = msgspec.json.Decoder(_Parents).decode
@@ -212,7 +257,7 @@ def join_baseline(
     records: Sequence[Record],
 ) -> ReconciledRecords:
     """Give the records and the rows they belong to one key, and complete what a baseline states in
-    less words than the store has.
+    less words than the store has. Raises `SharedKey` where they meet an entity of another class.
 
     Baseline rows of entities that have ended since are left out. Header-only ends without a row are
     not written; their keys are returned as unresolved, each once, where a baseline may help.
@@ -223,31 +268,33 @@ def join_baseline(
         record.token and record.whole and not record.ends for record in records
     ):
         return ReconciledRecords(records)
-    joined, unresolved = _reconcile_keys(connection, dialect, stream, position, records)
-    shown = {record.key for record in joined if not record.token and not record.ends}
+    joined = _reconcile_keys(connection, dialect, stream, position, records)
+    shown = {record.key for record in joined.records if not record.token and not record.ends}
     if not shown:
-        return ReconciledRecords(joined, unresolved)
-    completed = _complete(connection, dialect, stream, joined, shown)
+        return joined
+    completed = _complete(connection, dialect, stream, joined.records, shown)
     _allow_overwrite(connection, dialect, stream.no, position.lineage, shown)
-    return ReconciledRecords(completed, unresolved, shown)
+    return replace(joined, records=completed, shown=shown)
 
 
-def _reconcile_keys(
+def _reconcile_keys(  # noqa: C901 - one step after the other
     connection: Connection,
     dialect: Dialect,
     stream: StreamRow,
     position: Position,
     records: Sequence[Record],
-) -> tuple[list[Record], tuple[str, ...]]:
+) -> ReconciledRecords:
     """Rename rows to the keys the stream uses, and records to the rows they belong to."""
     names = {r.key for r in records} | {r.uuid or _uuid_in(r.key) for r in records} - {""}
     names.update(*(prefixes(record.key) for record in records if not record.whole))
+    names |= _other_spellings(connection, stream, names)
     rows = _Rows(find_headers(connection, dialect, stream.no, names))
     ended = _by_name(find_tombstones(connection, dialect, stream.no, names))
     known_keys = rows.by_key.keys() | {record.key for record in records}
     ends: dict[str, Tombstone] = {}
     joined: list[tuple[Record, _Row | None]] = []
     unresolved: dict[str, None] = {}
+    respelled = 0
     for record in records:
         if _is_change(record, known_keys):
             joined.append((record, None))
@@ -259,15 +306,17 @@ def _reconcile_keys(
                 joined += [(record, row) for row in found]
             continue
         row = found[0] if found else None
-        if row is not None and row.key != record.key and row.is_named(record):
-            old = row.key
-            _rename(connection, dialect, stream, rows, row, record.key)
-            if old != row.uuid:
+        if row is not None:
+            respelled += row.is_respelled(record)
+            if record.ends and row.is_newer(record, position.lineage):
+                # It is about an entity of before, which had this key or this uuid (A3).
+                continue
+            if (old := _take_key(connection, dialect, stream, rows, row, record)) is not None:
                 # The provider gave the entity another key: the end of the old key means nothing.
                 ends[old] = Tombstone(old, "", position.lineage, position.attempt, 0)
         if record.ends:
             key = row.key if row else record.key
-            known = row is not None or key in ended or key in ends
+            known = row is not None or folded_uuid(key) in ended or key in ends
             if not known and _may_be_of_a_baseline(record, stream):
                 unresolved[record.key] = None
             uuid = record.uuid or (row.uuid if row else _uuid_in(key))
@@ -282,13 +331,38 @@ def _reconcile_keys(
             row = rows.add(_Row(record, None))
         row.claimed = True
         joined.append((record, row))
-    _add_tombstones(connection, dialect, stream.no, ends.values())
+    add_tombstones(connection, dialect, stream.no, ends.values())
     if unresolved and not (position.baseline_pending or _owes_baseline(connection, stream.no)):
         unresolved = {}
-    return [
-        record if row is None or row.key == record.key else replace(record, key=row.key)
-        for record, row in joined
-    ], tuple(unresolved)
+    return ReconciledRecords(
+        [
+            record if row is None or row.key == record.key else replace(record, key=row.key)
+            for record, row in joined
+        ],
+        tuple(unresolved),
+        deviations={UUID_CASE: respelled} if respelled else {},
+    )
+
+
+def _take_key(
+    connection: Connection,
+    dialect: Dialect,
+    stream: StreamRow,
+    rows: _Rows,
+    row: _Row,
+    record: Record,
+) -> str | None:
+    """Let the row have the key that the record states. Returns the key that the stream has used
+    before, if it used another. Raises `SharedKey` where an entity of another class has the key.
+    """
+    if row.key == record.key or not row.is_named(record):
+        return None
+    there = rows.by_key.get(record.key)
+    if there is not None and there.entity_class != row.entity_class:
+        raise SharedKey
+    old = row.key
+    _rename(connection, dialect, stream, rows, row, record.key)
+    return old if folded_uuid(old) != folded_uuid(row.uuid) else None
 
 
 def _may_be_of_a_baseline(record: Record, stream: StreamRow) -> bool:
@@ -320,11 +394,26 @@ def _is_change(record: Record, known_keys: Collection[str]) -> bool:
     )
 
 
+def _other_spellings(connection: Connection, stream: StreamRow, names: Collection[str]) -> set[str]:
+    """How these uuids may be spelled in the store: the case does not matter (RFC 4122 3). Asked for
+    only where some are in upper case, which is seldom.
+    """
+    uuids = {name: folded for name in names if (folded := folded_uuid(name)) != name}
+    if stream.upper_case is None:
+        found = connection.execute(_UPPER_CASE, {"no": stream.no}).first()
+        stream.upper_case = found is not None
+    if uuids:
+        stream.upper_case = True
+    if not stream.upper_case:
+        return set()
+    return {*uuids.values(), *(name.upper() for name in names if is_uuid(name))}
+
+
 def _by_name(ends: Iterable[Tombstone]) -> dict[str, list[Tombstone]]:
     """Ends by key and by uuid; the uuid of some is not known."""
     found: dict[str, list[Tombstone]] = {}
     for end in ends:
-        for name in {end.key, end.uuid} - {""}:
+        for name in {folded_uuid(end.key), folded_uuid(end.uuid)} - {""}:
             found.setdefault(name, []).append(end)
     return found
 
@@ -333,7 +422,8 @@ def _overtaken(record: Record, ended: Mapping[str, list[Tombstone]], lineage: in
     """Whether an end newer than the baseline was received: the GET showed an entity that ended
     afterwards. The end of one place says nothing about another one.
     """
-    ends = [end for name in {record.key, record.uuid} for end in ended.get(name, ())]
+    names = {folded_uuid(record.key), folded_uuid(record.uuid)}
+    ends = [end for name in names for end in ended.get(name, ())]
     parents = _parents_of(record) if ends else _UNNAMED
     return any(
         end.lineage == lineage
@@ -450,7 +540,7 @@ def find_tombstones(
     return [Tombstone(*row) for row in rows]
 
 
-def _add_tombstones(
+def add_tombstones(
     connection: Connection, dialect: Dialect, no: int, entries: Iterable[Tombstone]
 ) -> None:
     """Store these, of which no key has two; over the bound, the oldest are removed."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, text
 
-from instep.model.position import Position, decode_position
+from instep.model.position import Phase, Position, decode_position
 from instep.model.streams import Mode, StreamInfo
 from instep_sql.derived.keeper import EnabledDerivations, enabled_derivations
 from instep_sql.fencing import dump_position
@@ -25,15 +25,21 @@ __all__ = [
     "find",
     "insert",
     "known",
+    "load_info",
+    "mark_offered",
+    "retire",
     "save_info",
 ]
 
 _FIND: Final = text("""
-    SELECT id, position, info, journal,
+    SELECT id, position, info, journal, deviations,
            EXISTS (SELECT 1 FROM instep_part WHERE stream_no = instep_stream.id) AS parted,
            EXISTS (SELECT 1 FROM instep_unproven
                    WHERE stream_no = instep_stream.id AND key <> '') AS singled_out
-    FROM instep_stream WHERE consumer = :consumer AND stream = :stream
+    FROM instep_stream WHERE consumer = :consumer AND stream = :stream AND kind <> 'retired'
+""")
+_SHARED_CLASSES: Final = text("""
+    SELECT DISTINCT class FROM instep_entity WHERE stream_no = :no AND key LIKE '%#' || class
 """)
 _KNOWN: Final = text("""
     SELECT info FROM instep_stream
@@ -44,11 +50,34 @@ _INSERT: Final = text("""
                                ordinal, records, info, deviations, journal, updated_at_us, kind)
     VALUES (:consumer, :stream, :position, NULL, 0, :phase, 0, 0, 0, :info, '{}', :journal, :now_us,
             :kind)
-    ON CONFLICT (consumer, stream) DO NOTHING
+    ON CONFLICT (consumer, stream) DO UPDATE
+    SET position = excluded.position, token = NULL, appended_at_us = 0, phase = excluded.phase,
+        attempt = 0, ordinal = 0, records = 0, info = excluded.info, deviations = '{}',
+        journal = excluded.journal, updated_at_us = excluded.updated_at_us, kind = excluded.kind
+    WHERE instep_stream.kind = 'retired'
 """)
 _SAVE_INFO: Final = text("""
-    UPDATE instep_stream SET info = :info, journal = :journal, updated_at_us = :now_us
+    UPDATE instep_stream SET info = :info, journal = :journal, updated_at_us = :now_us,
+                             phase = :phase
     WHERE id = :no
+""")
+_OFFERED: Final = text("SELECT info, position FROM instep_stream WHERE id = :no")
+_MARK_OFFERED: Final = text("""
+    UPDATE instep_stream SET info = :info, phase = :phase WHERE id = :no
+""")
+_FORGET: Final = tuple(
+    text(f"DELETE FROM {table} WHERE stream_no = :no")
+    for table in (
+        "instep_part",
+        "instep_tombstone",
+        "instep_unproven",
+        "instep_proof",
+        "instep_sample",
+        "instep_freshness",
+    )
+)
+_RETIRE: Final = text("""
+    UPDATE instep_stream SET kind = 'retired', updated_at_us = :now_us WHERE id = :no
 """)
 
 
@@ -59,6 +88,8 @@ class StreamKind(StrEnum):
     """A stream of a source, and the consumer's position in it."""
     AUDIT = "audit"
     """A running audit: the parts of the entities that it has read are kept under this row's id."""
+    RETIRED = "retired"
+    """A stream that was retired: the journal still names it."""
 
 
 class StreamRow(msgspec.Struct):
@@ -73,6 +104,14 @@ class StreamRow(msgspec.Struct):
     """Whether its entities are composed of parts (CHANGE_ONLY)."""
     baseline: bool
     """Whether it is aligned from a baseline; rows are then joined by uuid, too."""
+    mixed: bool = True
+    """Whether it may state several classes."""
+    shared_classes: set[str] = msgspec.field(default_factory=set)
+    """The classes of which entities were met under the keys of others; empty: no key is shared."""
+    upper_case: bool | None = None
+    """Whether uuids in upper case were met (BASELINE only); None: nobody has looked."""
+    not_offered_since_us: int = 0
+    """See `StreamInfo.not_offered_since_us`."""
     contained: frozenset[str] = frozenset()
     """See `StreamInfo.contained`."""
     unprovable: frozenset[str] = frozenset()
@@ -100,6 +139,11 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
         journal=Journal(row.journal),
         change_only=bool(row.parted) or info.get("partial_updates", False),
         baseline=info.get("mode") == Mode.BASELINE,
+        mixed=not info.get("one_class", False),
+        shared_classes=_shared_classes(connection, row)
+        if "key-shared" in row.deviations
+        else set(),
+        not_offered_since_us=info.get("not_offered_since_us", 0),
         contained=frozenset(info.get("contained", ())),
         unprovable=frozenset(info.get("unprovable", ())),
         keys_are_uuids=info.get("keys_are_uuids", False),
@@ -107,6 +151,10 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
         kept=enabled_derivations(connection, consumer),
         singled_out=bool(row.singled_out),
     )
+
+
+def _shared_classes(connection: Connection, row: Any) -> set[str]:
+    return set(connection.execute(_SHARED_CLASSES, {"no": row.id}).scalars())
 
 
 def known(connection: Connection, consumer: str) -> list[StreamInfo]:
@@ -146,11 +194,40 @@ def insert(
     return row
 
 
-def save_info(connection: Connection, no: int, info: str, journal: Journal, now_us: int) -> None:
+def save_info(
+    connection: Connection, row: StreamRow, info: str, journal: Journal, now_us: int
+) -> None:
     """Store the description that discovery found last, for readers of the store."""
-    connection.execute(
-        _SAVE_INFO, {"no": no, "info": info, "journal": journal.value, "now_us": now_us}
-    )
+    values = {
+        "no": row.no,
+        "info": info,
+        "journal": journal.value,
+        "now_us": now_us,
+        "phase": row.position.phase.value,
+    }
+    connection.execute(_SAVE_INFO, values)
+
+
+def mark_offered(connection: Connection, no: int, not_offered_since_us: int) -> None:
+    """Note since when the stream is not offered any more; 0: it is."""
+    row = connection.execute(_OFFERED, {"no": no}).one()
+    info = load_info(row.info) | {"not_offered_since_us": not_offered_since_us}
+    phase = Phase.NOT_OFFERED if not_offered_since_us else decode_position(row.position).phase
+    values = {"no": no, "info": json.dumps(info, sort_keys=True), "phase": phase.value}
+    connection.execute(_MARK_OFFERED, values)
+
+
+def retire(connection: Connection, no: int, now_us: int) -> None:
+    """Retire a stream of which no entity is left. Its row stays: the journal names it."""
+    for statement in _FORGET:
+        connection.execute(statement, {"no": no})
+    connection.execute(_RETIRE, {"no": no, "now_us": now_us})
+
+
+def load_info(info: str) -> dict[str, Any]:
+    """A stored description as plain data."""
+    found: dict[str, Any] = json.loads(info)
+    return found
 
 
 def dump_info(info: StreamInfo) -> str:

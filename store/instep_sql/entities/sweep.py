@@ -107,9 +107,20 @@ def sweep(
         unproven.note_held(connection, stream.no, step, _UNMARKED, rows, now_us)
     done = window.size < step.limit_records
     if done:
-        unproven.settle(connection, dialect, stream, step, mode=mode, now_us=now_us)
-        purge_tombstones(connection, stream.no, step.attempt)
+        _finish(connection, dialect, stream, step, mode, now_us)
     return SweepResult(keys, upto, done, kept)
+
+
+def _finish(
+    connection: Connection,
+    dialect: Dialect,
+    stream: StreamRow,
+    step: SweepStep,
+    mode: Journal,
+    now_us: int,
+) -> None:
+    unproven.settle(connection, dialect, stream, step, mode=mode, now_us=now_us)
+    purge_tombstones(connection, stream.no, step.attempt)
 
 
 def _keep_all(
@@ -125,8 +136,7 @@ def _keep_all(
     count = text(f"SELECT count(*) FROM instep_entity WHERE {_ALL_UNMARKED}")
     kept: int = connection.execute(count, values).scalar_one()
     unproven.note_held(connection, stream.no, step, _ALL_UNMARKED, values, now_us)
-    unproven.settle(connection, dialect, stream, step, mode=mode, now_us=now_us)
-    purge_tombstones(connection, stream.no, step.attempt)
+    _finish(connection, dialect, stream, step, mode, now_us)
     return SweepResult((), step.cursor, done=True, kept=kept)
 
 

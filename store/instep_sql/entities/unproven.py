@@ -19,8 +19,10 @@ from instep_sql.entities.held_sql import held_sql
 from instep_sql.entities.streams import StreamRow
 from instep_sql.options import Journal
 
-__all__ = ["follow", "note_held", "prove", "prove_again", "settle"]
+__all__ = ["follow", "note_held", "note_offered", "prove", "prove_again", "settle"]
 
+_ANY_MARK: Final = 2**31 - 1
+"""Above the mark of any attempt."""
 _KEPT_PROOFS: Final = 1_000
 _SCOPES: Final = text("""
     SELECT * FROM instep_unproven WHERE stream_no = :no AND key = '' ORDER BY id
@@ -103,27 +105,31 @@ def note_held(
 def _keep_scope(
     connection: Connection, no: int, hold: Hold, attempt: int, now_us: int, row: Row[Any] | None
 ) -> None:
-    place: dict[str, Any] = {
-        "attempt": attempt,
-        "offset": hold.offset,
-        "lineage": hold.lineage,
-        "met_before": int(hold.met_before),
-    }
-    if row is not None:
-        connection.execute(_MOVE, {**place, "id": row.id})
+    values = _values(no, hold, attempt, now_us)
+    if row is None:
+        connection.execute(_INSERT, values)
         return
-    values = {
-        **place,
+    moved = {name: values[name] for name in ("attempt", "offset", "lineage", "met_before")}
+    connection.execute(_MOVE, {**moved, "id": row.id})
+
+
+def _values(no: int, hold: Hold, attempt: int, now_us: int, key: str = "") -> dict[str, Any]:
+    """The columns of a reason; with a key, of one that singles out an entity."""
+    return {
         "no": no,
-        "key": "",
+        "key": key,
         "class": hold.entity_class,
         "partition": hold.partition,
         "reason": hold.reason.value,
         "digest": hold.digest,
+        "attempt": attempt,
+        "offset": hold.offset,
+        "lineage": hold.lineage,
+        "met_before": int(hold.met_before),
         "now_us": now_us,
-        "told": 0,
+        # The journal says of a single entity at once that it is unproven.
+        "told": int(bool(key)),
     }
-    connection.execute(_INSERT, values)
 
 
 def _identity(row: Row[Any]) -> tuple[str, str, str | None, str]:
@@ -149,21 +155,28 @@ def settle(
     """
     if step.readable is not None and stream.unprovable:
         _note_unprovable(connection, dialect, stream, step, now_us)
-    held = False
     for row in connection.execute(_SCOPES, {"no": stream.no}).all():
         if row.attempt < step.attempt:
             connection.execute(_FORGET, {"id": row.id})
             if row.told:
                 _tell(connection, stream.no, row, ChangeKind.PROVEN, mode, now_us)
-            continue
-        held = True
-        if not row.told:
-            connection.execute(_TOLD, {"id": row.id})
-            _tell(connection, stream.no, row, ChangeKind.UNPROVEN, mode, now_us)
+    held = _tell_untold(connection, stream.no, mode, now_us)
     kind = ProofKind.ATTEMPT if step.readable is None else ProofKind.BASELINE
     prove(connection, stream.no, step.attempt, kind, now_us)
     oldest = step.attempt - _KEPT_PROOFS if held else step.attempt
     connection.execute(_FORGET_PROOFS, {"no": stream.no, "attempt": oldest})
+
+
+def _tell_untold(connection: Connection, no: int, mode: Journal, now_us: int) -> bool:
+    """Let the journal say what it has not said yet. Returns whether anything is unproven by a
+    reason that covers more than one entity.
+    """
+    rows = connection.execute(_SCOPES, {"no": no}).all()
+    for row in rows:
+        if not row.told:
+            connection.execute(_TOLD, {"id": row.id})
+            _tell(connection, no, row, ChangeKind.UNPROVEN, mode, now_us)
+    return bool(rows)
 
 
 def _note_unprovable(
@@ -183,6 +196,23 @@ def _note_unprovable(
         row = scopes.get(_identity_of(hold))
         # Its entities have this mark: the row covers none of them, it says why.
         _keep_scope(connection, stream.no, hold, step.attempt, now_us, row)
+
+
+def note_offered(
+    connection: Connection, stream: StreamRow, *, offered: bool, mode: Journal, now_us: int
+) -> None:
+    """Note whether the stream is offered: else all its entities are unproven (A20). The journal
+    says it in one row; begin its epoch before.
+    """
+    hold = Hold(UnprovenReason.NOT_OFFERED)
+    scopes = {_identity(row): row for row in connection.execute(_SCOPES, {"no": stream.no})}
+    row = scopes.get(_identity_of(hold))
+    if offered and row is not None:
+        connection.execute(_FORGET, {"id": row.id})
+        _tell(connection, stream.no, row, ChangeKind.PROVEN, mode, now_us)
+    elif not offered and row is None:
+        _keep_scope(connection, stream.no, hold, _ANY_MARK, now_us, None)
+        _tell_untold(connection, stream.no, mode, now_us)
 
 
 def prove(connection: Connection, no: int, attempt: int, kind: ProofKind, now_us: int) -> None:
@@ -237,21 +267,21 @@ def _single_out(
     if not found:
         return 0
     stream.singled_out = True
-    reasons: list[dict[str, Any]] = [
-        {
-            "no": no,
-            "key": row.key,
-            "class": row._mapping["class"],  # noqa: SLF001 - its public name
-            "partition": last[row.key].partition,
-            "reason": UnprovenReason.UNREADABLE_RECORD.value,
-            "digest": last[row.key].digest,
-            "attempt": position.attempt,
-            "offset": last[row.key].offset,
-            "lineage": position.lineage,
-            "met_before": 0,
-            "now_us": now_us,
-            "told": 1,
-        }
+    reasons = [
+        _values(
+            no,
+            Hold(
+                UnprovenReason.UNREADABLE_RECORD,
+                row._mapping["class"],  # noqa: SLF001 - its public name
+                last[row.key].partition,
+                last[row.key].digest,
+                last[row.key].offset,
+                position.lineage,
+            ),
+            position.attempt,
+            now_us,
+            row.key,
+        )
         for row in found
     ]
     connection.execute(_MARK, [{"id": row.id, "attempt": position.attempt} for row in found])

@@ -154,6 +154,8 @@ def test_only_a_baseline_of_every_class_needs_nothing_of_the_past() -> None:
     assert from_the_start(info(mode=Mode.BASELINE, readable=node)) is Start.LATEST
     refused = info(mode=Mode.BASELINE, readable=node, latest_refused=True)
     assert from_the_start(refused) is Start.OLDEST
+    series = info(mode=Mode.BASELINE, readable=node, states_series=True)
+    assert from_the_start(series) is Start.OLDEST
     assert from_the_start(info(mode=Mode.BASELINE)) is Start.OLDEST
     assert from_the_start(info(mode=Mode.BASELINE, readable=node, classes=())) is Start.OLDEST
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import msgspec
 import pytest
@@ -64,6 +65,21 @@ def test_trouble_comes_first_and_stale_numbers_stand_in_brackets(width: int) -> 
     assert " 31 ms" in rows[5]
     assert "(" not in rows[5]
     assert rows[0].startswith("2 of 4 streams are well, 2 in trouble")
+
+
+@pytest.mark.parametrize(
+    ("values", "trouble"),
+    [
+        ({}, Trouble.NONE),
+        ({"caught_up": False}, Trouble.WORKING),
+        ({"unproven": 3}, Trouble.NONE),
+        ({"unreadable": 2, "unproven": 3}, Trouble.BEHIND),
+    ],
+)
+def test_what_is_aligned_is_worded_as_everywhere(values: Any, trouble: Trouble) -> None:
+    one = stream("s", 1, **values)
+    [line] = stream_lines([consumer("west", one)])
+    assert (line.state, line.trouble) == (one.freshness.text, trouble)
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -46,6 +46,10 @@ async def test_a_sink_is_one_that_keeps_current_state_and_all_statements_alone(s
     assert list(await sink.known_streams()) == []
     assert await sink.is_sweep_released("s", 1) is False
     await sink.report([], 10.0)
+    assert await sink.identities("s") is None
+    await sink.mark_offered("s", offered=False)
+    with pytest.raises(ConfigurationError, match="this kind of store retires no streams"):
+        await sink.retire("s")
     with pytest.raises(AuditError, match="alarms: this kind of store cannot be audited"):
         sink.audit(info())
 

@@ -11,10 +11,11 @@ from instep.cli.app import app
 from instep.config.plugins import sink_plugin, store_plugin
 from instep.errors import ConfigurationError, JournalOffError, SinkError
 from instep.model.batches import SweepStep
+from instep.model.position import Phase, Position
 from instep.model.records import RecordChunk, Unreadable
 from instep_spark import DeltaSink
 from instep_spark.reading.reader import DeltaReader
-from tests.instep_spark.sink_kit import of_all, stage, url_of
+from tests.instep_spark.sink_kit import of_all, rows, stage, url_of
 from tests.instep_sql.store_kit import create_update, end_record, stream_info
 
 
@@ -48,6 +49,36 @@ def test_a_lake_is_a_store_to_look_at(tmp_path: Path) -> None:
     assert {one["key"] for one in entities} == {f"k{n}" for n in range(2, 20)}
     assert entities[-1]["body"] == {"at": 32}
     assert run("quarantine", "list", "--store", url)[0]["reason"] == "odd"
+
+
+def test_a20_nothing_of_a_lake_stays_aligned_that_is_not_offered(tmp_path: Path) -> None:
+    url = url_of(tmp_path)
+    aligned = Position(token="t1", ordinal=1, attempt=1, lineage=1, phase=Phase.ALIGNED, records=1)
+
+    async def follow(*, offered: bool) -> list[int]:
+        async with stage(url) as at:
+            if not at.position.ordinal:
+                await at.commit(create_update("a", 1), position=aligned)
+            if not offered:
+                await at.sink.mark_offered("s1", offered=False)
+                await at.sink.mark_offered("s1", offered=False)
+                await at.sink.mark_offered("never seen", offered=False)
+            return [one.not_offered_since_us for one in await at.sink.known_streams()]
+
+    def shown() -> tuple[object, object, object]:
+        [status], [entity] = run("status", "--store", url), run("entities", "--store", url)
+        return status["phase"], entity.get("proven", True), entity.get("unproven_reason")
+
+    assert asyncio.run(follow(offered=True)) == [0]
+    assert shown() == ("aligned", True, None)
+    assert asyncio.run(follow(offered=False)) != [0]
+    assert shown() == ("not-offered", False, "not-offered")
+    [listed] = run("streams", "list", "--store", url)
+    assert listed["not_offered_at"]
+    facts = rows(url, "SELECT fact FROM stream_facts")
+    assert asyncio.run(follow(offered=True)) == [0]
+    assert shown() == ("aligned", True, None)
+    assert len(facts) == 2, "it is noted once"
 
 
 @pytest.mark.asyncio

@@ -487,10 +487,10 @@ async def test_where_keys_are_uuids_the_rows_are_the_same(stage: Stages, seed: i
                 for _ in range(chance.randint(1, 3)):
                     uuid, when = f"u{chance.randint(1, 4)}", time - chance.randint(0, 4)
                     kind = chance.choice((statement, statement, baseline_row, end_record))
+                    named = chance.choice(("NODE", "LINK"))
                     if kind is end_record:
-                        made.append(end_record(uuid, when, uuid=uuid))
+                        made.append(end_record(uuid, when, uuid=uuid, entity_class=named))
                     else:
-                        named = chance.choice(("NODE", "LINK"))
                         made.append(kind(uuid, when, entity_class=named))
                 at.attempt += time % 10 == 0
                 await at.commit(*made, by_uuid=True)

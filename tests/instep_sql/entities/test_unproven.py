@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from sqlalchemy import text
 
 from instep.model.batches import SweepStep
 from instep.model.holds import Hold, UnprovenReason
@@ -92,6 +93,36 @@ async def test_a22_a_class_becomes_unproven_and_proven_with_a_row_each(at: Stage
     ]
     [status] = await at.store.reader.streams()
     assert status.unproven_because == ()
+
+
+async def test_a22_of_several_reasons_the_one_that_matters_most_is_shown(at: Stage) -> None:
+    async def view() -> dict[str, str]:
+        query = text("SELECT key, unproven FROM instep_entities WHERE unproven IS NOT NULL")
+        run = at.store.reader.database.run
+        return {one.key: one.unproven for one in await run(lambda c: c.execute(query).all())}
+
+    async def shown() -> dict[str, str]:
+        found = await unproven(at)
+        assert await view() == {key: reason.partition(" ")[0] for key, reason in found.items()}
+        return found
+
+    await at.commit(*statements("abc", 1))
+    at.attempt = 2
+    await at.commit(unreadable=[Unreadable("s1", b"?", "odd", "t9", key="b")])
+    [digest] = [one.digest async for one in at.store.reader.quarantine()]
+    element = UnprovenReason.UNREADABLE_ELEMENT
+    holds = (Hold(UnprovenReason.EMPTY_ANSWER, "NODE"), Hold(element, "NODE", digest="cd"))
+    assert await sweep(at, 2, *holds) == 0
+    apart = {
+        "a": "unreadable-element cd",
+        "b": f"unreadable-record {digest}",
+        "c": "unreadable-element cd",
+    }
+    assert await shown() == apart
+    await at.store.mark_offered("s1", offered=False)
+    assert await shown() == dict.fromkeys("abc", "not-offered")
+    await at.store.mark_offered("s1", offered=True)
+    assert await shown() == apart
 
 
 async def test_a22_what_has_proven_an_entity_last(at: Stage) -> None:

@@ -216,6 +216,8 @@ async def test_a_redirect_within_the_origin_is_followed() -> None:
     [
         (410, "t", TokenRefusedError),
         (400, Start.LATEST, TokenRefusedError),
+        (404, Start.LATEST, TokenRefusedError),
+        (501, Start.LATEST, TokenRefusedError),
         (404, Start.OLDEST, StreamGoneError),
         (403, Start.OLDEST, AuthenticationError),
         (401, Start.OLDEST, AuthenticationError),
@@ -227,7 +229,7 @@ async def test_refusals(status: int, start: str | Start, expected: type[SourceEr
     async with events_of(status) as (source, info):
         error = await failing(source, info, start)
     assert type(error) is expected
-    assert error.retriable is (status not in {200, 401, 403})
+    assert error.retriable is (status not in {401, 403})
     assert error.stream_only is (status != 401)
 
 
@@ -243,6 +245,21 @@ async def test_a_compressed_stream_was_not_asked_for() -> None:
     async with events_of(handler=serve) as (source, info):
         error = await failing(source, info, Start.OLDEST)
     assert "'gzip', not text/event-stream" in str(error)
+    assert error.retriable
+    assert error.hint
+
+
+async def test_a_page_of_a_gateway_is_a_fault_of_this_connection() -> None:
+    """The first one, too: the provider behind it may only be away."""
+
+    async def serve(_: web.Request) -> web.StreamResponse:
+        return web.Response(text="<html>hello</html>", content_type="text/html")
+
+    async with events_of(handler=serve) as (source, info):
+        error = await failing(source, info, Start.OLDEST)
+    assert "'text/html', not text/event-stream" in str(error)
+    assert error.retriable
+    assert error.hint
 
 
 async def test_an_event_over_the_limit_is_an_error() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -23,11 +23,12 @@ from instep_tapi_provider.records import (
 )
 from tests.fuzz.seeds import WORDS
 
-__all__ = ["Way", "chunks_of_frames", "few_in_ci", "places", "read_by", "usual_frames"]
+__all__ = ["WAYS", "Way", "chunks_of_frames", "few_in_ci", "places", "read_by", "usual_frames"]
 
 few_in_ci = settings() if settings().max_examples > 100 else settings(max_examples=20)
 """For what `make properties` tries for long."""
 Way = Literal["template", "template of headers", "plain"]
+WAYS: Final[tuple[Way, ...]] = get_args(Way)
 
 
 def read_by(way: Way, frames: Sequence[bytes], *, with_uuid: bool = False) -> RecordChunk:
@@ -61,6 +62,10 @@ _ODD_VALUES: Final = [
         b'"ANY_CLASS"',
         b'"NODE"',
         b'"9223372036854775808"',
+        b'["topology-uuid:t","node-uuid:n"]',
+        b'["node-uuid:n","topology-uuid:t"]',
+        b'[{"node-uuid":"n"}]',
+        b'"node=n"',
     ),
 ]
 _NAMES: Final = [

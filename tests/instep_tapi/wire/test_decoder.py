@@ -352,3 +352,21 @@ def test_3_12_of_a_class_that_is_not_kept_the_header_is_left(usual: bool) -> Non
     assert (kept.token, kept.entity_class) == ("2", "NODE")
     assert isinstance(end, Record)
     assert (end.token, end.ends) == ("3", True)
+
+
+def test_rfc_7951_4_a_bare_record_must_name_its_module_and_a_member_below_need_not() -> None:
+    def prefixed(members: dict[str, Any]) -> dict[str, Any]:
+        return {f"tapi-streaming:{name}": value for name, value in members.items()}
+
+    assert "needless-prefix" not in read(prefixed(log_record())).deviations
+    assert read([prefixed(log_record())]).deviations["needless-prefix"] == 2
+    below = prefixed(log_record())
+    header = "tapi-streaming:log-record-header"
+    below[header] = prefixed(below[header])
+    assert read(below).deviations["needless-prefix"] == len(below[header])
+
+
+def test_3_10_an_end_of_any_class_states_no_class() -> None:
+    body = {"event-time-stamp": EVENT_TIME, "record-content": "ANY_CLASS"}
+    record = only(read(log_record(body=body, **{"record-type": "RECORD_TYPE_DELETE"})))
+    assert (record.ends, record.entity_class) == (True, "")

@@ -32,5 +32,5 @@ class AssignedStreams:
 
     def among(self, offered: Sequence[StreamInfo]) -> list[StreamInfo]:
         """Those of the offered streams that this process follows, by their ids in the store."""
-        named = match_streams(self._streams, offered)
-        return [stream for stream in named if stream.id in self.ids]
+        matched = match_streams(self._streams, offered)
+        return [stream for stream in matched.named if stream.id in self.ids]

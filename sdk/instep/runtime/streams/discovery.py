@@ -9,12 +9,13 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
-    Iterable,
     Mapping,
     Sequence,
 )
 
-from instep.alignment.stream_identity import match_streams
+import msgspec
+
+from instep.alignment.stream_identity import log_of, match_streams, unused_id
 from instep.errors import AuthenticationError, DiscoveryError, InstepError, NoStreamError, SinkError
 from instep.model.streams import StreamInfo
 from instep.ports.sink import Sink
@@ -47,27 +48,43 @@ class StreamDiscovery:
         self._source, self._sink = source, sink
         self._settings, self._environment = settings, environment
         self._report = report
+        self._left_for = ("", "")
         self._assigned = assigned
         self._offered: dict[str, StreamInfo] = {}
         """The discovered streams, by their ids in the store."""
         self._discovering = asyncio.Lock()
+        self.doubtful: tuple[StreamInfo, ...] = ()
+        """New streams that may be known ones under other names (A20)."""
+        self.missing: tuple[StreamInfo, ...] = ()
+        """Known streams that are not offered, or under no known name."""
+        self.news = asyncio.Event()
+        """Set when a discovery has found either of them otherwise than the one before."""
+        self._missing_since_s: dict[str, float] = {}
+        self._known: dict[str, StreamInfo] = {}
+        self._proven: dict[str, str] = {}
+        """The logs of streams that were recognised by what they carry → their ids in the store."""
+        self._now = environment.steady()
 
-    async def first(self) -> list[StreamInfo]:
-        """Discover, with retries until it succeeds. Raises the fatal error."""
+    async def first(self, unoffered: Callable[[], Awaitable[None]]) -> list[StreamInfo]:
+        """Discover, with retries until it succeeds. `unoffered` is called while no stream is
+        offered. Raises the fatal error.
+        """
         async for attempt in retrying(self._settings, self._environment):
             with attempt:
                 try:
-                    offered = await self._source.discover()
-                    known = await self._sink.known_streams()
-                    self._require_assigned(offered)
+                    streams = await self._discover()
+                    if self._assigned is not None and not streams:
+                        text = "no stream of this worker process is offered now"
+                        raise NoStreamError(text, retriable=True)
                 except InstepError as error:
                     if await self._has_succeeded():
                         _retry(error)
+                    if isinstance(error, NoStreamError):
+                        await unoffered()
                     self.last_error = str(error)
                     self._report("disconnected", self.last_error)
                     raise
                 self.last_error = ""
-                streams = self._named(known, offered)
                 self._offered = {stream.id: stream for stream in streams}
                 return streams
         raise AssertionError("retrying ends by returning or raising")
@@ -87,9 +104,15 @@ class StreamDiscovery:
         async with self._discovering:
             found = self._offered.get(gone.id)
             if found is None or found == gone:
-                found = await self._anew(gone, workers)
+                found = (await self._anew(workers)).get(gone.id)
         if found is None:
             raise NoStreamError("the stream is not offered any more", where=gone.id, retriable=True)
+        if found.endpoint != gone.endpoint and (gone.endpoint, found.endpoint) != self._left_for:
+            self._left_for = gone.endpoint, found.endpoint
+            self.left = (
+                f"{gone.endpoint} for {found.endpoint}: {workers[gone.id].health().last_error}"
+            )
+            self._report("failed-over", self.left)
         return found
 
     async def further(self, followed: Collection[StreamInfo]) -> list[StreamInfo]:
@@ -98,11 +121,34 @@ class StreamDiscovery:
         if self._assigned is not None and self._assigned.ids <= ids:
             return []
         async with self._discovering:
-            offered = await self._source.discover()
-            if all(stream.id in ids for stream in self._named(followed, offered)):
-                return []
-            known = [*await self._sink.known_streams(), *followed]
-            return [stream for stream in self._named(known, offered) if stream.id not in ids]
+            named = await self._discover(followed)
+            return [stream for stream in named if stream.id not in ids]
+
+    def not_offered(self) -> list[StreamInfo]:
+        """The known streams that have been missing for `discover_confirm_s`."""
+        now_s, confirm_s = self._now(), self._settings.discover_confirm_s
+        return [
+            one
+            for one in self.missing
+            if one.not_offered_since_us or now_s - self._missing_since_s[one.id] >= confirm_s
+        ]
+
+    def decided(self, stream: StreamInfo, place: str | None) -> StreamInfo:
+        """Take over which stream a doubtful one is; `place` is the id of a known one, or None.
+        Returns it under the id that it has in the store.
+        """
+        used = {*self._known, *(one.id for one in self.doubtful if one is not stream)}
+        id_ = place or (unused_id(stream, used) if stream.id in used else stream.id)
+        named = msgspec.structs.replace(stream, id=id_)
+        # Where an instance is gone back to, its stream needs no second reading.
+        former = self._known.get(id_)
+        for one in (named, former) if former is not None else (named,):
+            self._proven[log_of(one)] = id_
+        self._known[id_] = self._offered[id_] = named
+        self.doubtful = tuple(one for one in self.doubtful if one.origin != stream.origin)
+        self.missing = tuple(one for one in self.missing if one.id != id_)
+        self._missing_since_s.pop(id_, None)
+        return named
 
     async def appearing(
         self,
@@ -110,7 +156,7 @@ class StreamDiscovery:
         wait: Callable[[], Awaitable[None]],
     ) -> AsyncGenerator[list[StreamInfo]]:
         """The streams that appear while the consumer runs (TR-548 3.6.7), looked for after each
-        `wait`. Ends where the login is refused.
+        `wait`; often none. Ends where the login is refused.
         """
         undiscovered = False
         while True:
@@ -125,41 +171,50 @@ class StreamDiscovery:
                 if isinstance(error, AuthenticationError):
                     # To try a refused login again and again locks the account.
                     return
+                if isinstance(error, NoStreamError):
+                    yield []
                 continue
             undiscovered = False
-            if found:
-                yield found
+            yield found
 
-    async def _anew(
-        self, gone: StreamInfo, workers: Mapping[str, StreamWorker]
-    ) -> StreamInfo | None:
+    async def _anew(self, workers: Mapping[str, StreamWorker]) -> dict[str, StreamInfo]:
         try:
-            offered = await self._source.discover()
+            named = await self._discover([worker.stream for worker in workers.values()])
         except InstepError as error:
             _retry(error)
             raise
-        known = [worker.stream for worker in workers.values()]
-        self._offered = {stream.id: stream for stream in self._named(known, offered)}
-        found = self._offered.get(gone.id)
-        if found is not None and found.endpoint != gone.endpoint:
-            why = workers[gone.id].health().last_error
-            self.left = f"{gone.endpoint} for {found.endpoint}: {why}"
-            self._report("failed-over", self.left)
-        return found
+        self._offered = {stream.id: stream for stream in named}
+        return self._offered
 
-    def _named(
-        self, known: Iterable[StreamInfo], offered: Sequence[StreamInfo]
+    async def _discover(self, followed: Collection[StreamInfo] = ()) -> list[StreamInfo]:
+        """The offered streams that are to be followed, by their ids in the store. Raises
+        `InstepError`.
+        """
+        try:
+            offered = await self._source.discover()
+        except NoStreamError:
+            # That, too, is an answer: none of the known ones is offered.
+            await self._named((), followed)
+            raise
+        return await self._named(offered, followed)
+
+    async def _named(
+        self, offered: Sequence[StreamInfo], followed: Collection[StreamInfo] = ()
     ) -> list[StreamInfo]:
         """The offered streams that are to be followed, by their ids in the store."""
-        return (
-            match_streams(known, offered)
-            if self._assigned is None
-            else self._assigned.among(offered)
-        )
-
-    def _require_assigned(self, offered: Sequence[StreamInfo]) -> None:
-        if self._assigned is not None and not self._assigned.among(offered):
-            raise NoStreamError("no stream of this worker process is offered now", retriable=True)
+        if self._assigned is not None:
+            return self._assigned.among(offered)
+        known = [*await self._sink.known_streams(), *followed]
+        self._known = {stream.id: stream for stream in known}
+        matched = match_streams(self._known.values(), offered, self._proven)
+        if (matched.doubtful, matched.missing) != (self.doubtful, self.missing):
+            self.doubtful, self.missing = matched.doubtful, matched.missing
+            self.news.set()
+        now_s = self._now()
+        self._missing_since_s = {
+            one.id: self._missing_since_s.get(one.id, now_s) for one in matched.missing
+        }
+        return list(matched.named)
 
 
 def _retry(error: InstepError) -> None:

@@ -10,19 +10,27 @@ from typing import Final
 
 import msgspec
 
-from instep.alignment.lag import Fidelity
 from instep.errors import InstepError, SweepHeldError
 from instep.model.position import Phase
 from instep.model.streams import StreamInfo
 from instep.ports.sink import Sink
 from instep.ports.source import Source
 from instep.runtime.consumer import REPORTS_WITHIN
-from instep.runtime.health import ConsumerState, Health, StreamHealth, check_readable
+from instep.runtime.health import (
+    ConsumerState,
+    Health,
+    StreamHealth,
+    check_readable,
+    unread_stream,
+    withdrawn_stream,
+)
 from instep.runtime.lifecycle import SinkService, first_error
 from instep.runtime.retry import Environment, backoff_s, late_wait_s
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.discovery import StreamDiscovery
+from instep.runtime.streams.identification import StreamIdentification
 from instep.runtime.streams.start_order import holds_others_up, stage_of
+from instep.runtime.streams.withdrawal import WithdrawnStreams
 from instep.runtime.workers.carried_health import counted_stream, disconnected
 from instep.runtime.workers.messages import Assignment, WorkerReport
 from instep.runtime.workers.process import WorkerLostError, WorkerProcess, how_ended
@@ -68,6 +76,10 @@ class MultiProcessConsumer(SinkService):
         self._discovery = StreamDiscovery(
             source, sink, self._settings, self._environment, report=partial(self._emit, "")
         )
+        self._identification = StreamIdentification(
+            self._discovery, source, sink, self._settings, self._environment, report=self._emit
+        )
+        self._withdrawn = WithdrawnStreams(self._discovery, sink, report=self._emit)
         self._streams: list[StreamInfo] = []
         kill_s, now_s = self._settings.kill_silent_after_s, self._environment.monotonic
         self._workers = [
@@ -88,21 +100,21 @@ class MultiProcessConsumer(SinkService):
 
     def health(self) -> Health:
         """The current health of the consumer and of each stream, as last reported. Never waits."""
-        known = self._assigned()
-        streams = tuple(known.get(stream.id) or _unread(stream) for stream in self._streams)
+        streams = self._read_streams()
         reports = [worker.health for worker in self._workers if worker.health is not None]
         errors = [self._discovery.last_error, *(report.error for report in reports)]
         state, error = self._state, self._error_text(next(filter(None, errors), ""))
         heard = all(one.connected and one.heard_s <= one.stale_after_s for one in streams)
         if state is ConsumerState.RUNNING and not heard:
             state = ConsumerState.RETRYING
+        streams += map(withdrawn_stream, self._withdrawn.streams.values())
         if self._stands_by:
-            state, streams = ConsumerState.STANDBY, ()
+            state, streams = ConsumerState.STANDBY, []
         return Health(
             consumer=self.name,
             state=state,
             error=error,
-            streams=streams,
+            streams=tuple(streams),
             left=next((report.left for report in reports if report.left), ""),
             pair=self._pair_health(),
             loop_lag_s=max([self._lag.worst_s, *(report.loop_lag_s for report in reports)]),
@@ -119,15 +131,41 @@ class MultiProcessConsumer(SinkService):
         self._streams = []
         for worker in self._workers:
             worker.clear()
-        streams = await self._discovery.first()
+        self._withdrawn.forget()
+        streams = await self._discovery.first(self._settle_withdrawn)
         self._state = ConsumerState.RUNNING
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._start(streams, group))
                 group.create_task(self._watch_silence())
+                group.create_task(self._identification.run(group, self._identified(group)))
                 await self._discover_further(group)
         except ExceptionGroup as errors:
             raise first_error(errors) from None
+
+    def _identified(self, group: asyncio.TaskGroup) -> Callable[[StreamInfo], None]:
+        """Lets a worker follow a stream as soon as it is known which one it is. One that has lost
+        it must know its new names.
+        """
+
+        def follow(stream: StreamInfo) -> None:
+            self._withdrawn.found(stream.id)
+            ids = [one.id for one in self._streams]
+            if stream.id not in ids:
+                group.create_task(self._start([stream], group))
+                return
+            self._streams[ids.index(stream.id)] = stream
+            for worker in self._workers:
+                worker.process.assign(self._assignment(worker))
+
+        return follow
+
+    def _read_streams(self) -> list[StreamHealth]:
+        """The health of the streams that are offered."""
+        known, withdrawn = self._assigned(), self._withdrawn.streams
+        offered = [stream for stream in self._streams if stream.id not in withdrawn]
+        read = [known.get(stream.id) or unread_stream(stream) for stream in offered]
+        return read + self._identification.health()
 
     async def _start(self, streams: Sequence[StreamInfo], group: asyncio.TaskGroup) -> None:
         """Assign streams to workers, in the order of starting (ST-4.1)."""
@@ -160,12 +198,12 @@ class MultiProcessConsumer(SinkService):
             await self._until(lambda: not holding())
 
     def _assign(self, streams: Sequence[StreamInfo], group: asyncio.TaskGroup) -> None:
-        idle = [worker for worker in self._workers if not worker.streams]
         for stream in streams:
             worker = min(self._workers, key=lambda one: len(one.streams))
-            worker.streams[stream.id] = _unread(stream)
+            worker.streams[stream.id] = unread_stream(stream)
         for worker in self._workers:
-            if worker.streams and worker in idle:
+            if worker.streams and not worker.kept:
+                worker.kept = True
                 group.create_task(self._keep(worker), name=f"instep {self.name} worker")
             else:
                 # The others learn the new names, too.
@@ -255,9 +293,24 @@ class MultiProcessConsumer(SinkService):
         """Assign the streams that appear while the consumer runs (TR-548 3.6.7)."""
         wait = partial(asyncio.sleep, self._settings.discover_every_s)
         async for found in self._discovery.appearing(lambda: self._streams, wait):
-            for stream in found:
+            await self._settle_withdrawn()
+            # Meanwhile one of them may have been identified, and is followed.
+            followed = {stream.id for stream in self._streams}
+            new = [stream for stream in found if stream.id not in followed]
+            for stream in new:
                 self._emit(stream.id, "stream-found", "a stream that was not offered before")
-            group.create_task(self._start(found, group))
+            if new:
+                group.create_task(self._start(new, group))
+
+    async def _settle_withdrawn(self) -> None:
+        gone = await self._withdrawn.settle(self._read_streams())
+        if not gone:
+            return
+        self._streams = [stream for stream in self._streams if stream.id not in gone]
+        for worker in self._workers:
+            for id_ in gone:
+                worker.streams.pop(id_, None)
+            worker.process.assign(self._assignment(worker))
 
     def _is_aligned(self) -> bool:
         health = self.health()
@@ -295,12 +348,15 @@ class _Worker:
         """The fatal error with which it has ended."""
         self.silent = True
         """Whether its process has not reported yet."""
+        self.kept = False
+        """Whether it is kept running: from its first stream on."""
         self._before: dict[str, StreamHealth] = {}
         """What processes that have ended had counted."""
 
     def clear(self) -> None:
         """It has no streams any more."""
         self.streams, self._before = {}, {}
+        self.kept = False
         self.begin()
 
     def begin(self) -> None:
@@ -329,6 +385,8 @@ class _Worker:
             return
         self.health = report.health
         for stream in report.health.streams:
+            if stream.stream not in self.streams:
+                continue
             self.streams[stream.stream] = counted_stream(stream, self._before.get(stream.stream))
 
     def lost(self, why: str) -> None:
@@ -337,23 +395,3 @@ class _Worker:
         for id_, stream in self.streams.items():
             self.streams[id_] = disconnected(stream, why)
         self._before = dict(self.streams)
-
-
-def _unread(stream: StreamInfo) -> StreamHealth:
-    """The health of a stream that no worker has reported on."""
-    return StreamHealth(
-        stream=stream.id,
-        phase=Phase.UNALIGNED,
-        attempt=0,
-        caught_up=False,
-        records=0,
-        read_delay_s=0.0,
-        fidelity=Fidelity.FULL,
-        connected=False,
-        last_error="",
-        deviations={},
-        quarantined=0,
-        compaction_delay_s=stream.compaction_delay_s,
-        tombstone_retention_s=stream.tombstone_retention_s,
-        endpoint=stream.endpoint,
-    )

@@ -139,6 +139,9 @@ ON CONFLICT (stream_no, key) DO UPDATE SET
   {", ".join(f"{name} = excluded.{name}" for name in list(_ENTITY)[1:])}, proven = 1
 WHERE NOT {supersedes_sql(_STORED, Place.of("excluded", SQL_PLACE))}
 """
+_OF_CLASS: Final = """
+  AND (stored.class = excluded.class OR '' IN (stored.class, excluded.class))
+"""
 _ENTITY_ARRAYS: Final = _arrays(_ENTITY)
 _REMOVE: Final = f"""
 DELETE FROM instep_entity AS stored USING {_arrays(_END)}
@@ -281,10 +284,12 @@ class Postgres:
         rows: Sequence[EntityRow],
         *,
         keys_are_uuids: bool = False,  # noqa: ARG002 — it compares the values that it indexes
+        of_class: bool = False,
     ) -> int:
+        merging = _MERGE + _OF_CLASS if of_class else _MERGE
         numbers = "{:d}, {:d}, {:d}".format(*mark)
         if len(rows) < _COPY_FROM_RECORDS or is_pooled(connection.info):
-            merge = _MERGE.format(mark=numbers, values=_columns(_ENTITY), incoming=_ENTITY_ARRAYS)
+            merge = merging.format(mark=numbers, values=_columns(_ENTITY), incoming=_ENTITY_ARRAYS)
             return _run_arrays(connection, merge, rows)
         columns = dict(zip(_ENTITY, columns_of(rows), strict=True))
         shared = shared_values(columns)
@@ -293,7 +298,7 @@ class Postgres:
         cursor = _cursor(connection)
         _copy(cursor, _COPY_INCOMING.format(_columns(own)), own, own_rows)
         values = ", ".join("%s::text" if name in shared else name for name in _ENTITY)
-        merge = _MERGE.format(mark=numbers, values=values, incoming="instep_incoming")
+        merge = merging.format(mark=numbers, values=values, incoming="instep_incoming")
         return cursor.execute(merge.encode(), list(shared.values())).rowcount
 
     def end_entities(self, connection: Connection, rows: Sequence[EndRow]) -> int:

@@ -24,20 +24,22 @@ down_revision = "0100"
 _ID = BigInteger().with_variant(Integer, "sqlite")
 _PAGE = 100
 
-# What is unproven by a reason that covers more than one entity; or one that is singled out.
-_UNPROVEN = """
-    SELECT min(u.reason) FROM instep_unproven AS u
-    WHERE u.stream_no = e.stream_no AND u.key = '' AND u.attempt > e.attempt
-      AND (u.class = '' OR u.class = e.class)
-      AND (u.partition IS NULL OR e.token = '' OR (u.partition = e.partition
-           AND NOT (u.met_before <> 0 AND u.lineage = e.lineage AND u."offset" >= 0
-                    AND e."offset" > u."offset")))
-"""
-_REASON = f"""
-    CASE WHEN e.proven = 0 THEN coalesce(
-        (SELECT min(u.reason) FROM instep_unproven AS u
-         WHERE u.stream_no = e.stream_no AND u.key = e.key AND u.key <> ''), 'no-resource')
-    ELSE ({_UNPROVEN}) END
+# The reason of one that is singled out, or one that covers more than one entity. Of several, the
+# one that ends last.
+_REASON = """
+    coalesce(
+        (SELECT u.reason FROM instep_unproven AS u
+         WHERE u.stream_no = e.stream_no AND u.key IN ('', e.key)
+           AND (e.proven = 0 AND u.key <> ''
+                OR u.key = '' AND u.attempt > e.attempt
+                   AND (u.class = '' OR u.class = e.class)
+                   AND (u.partition IS NULL OR e.token = '' OR (u.partition = e.partition
+                        AND NOT (u.met_before <> 0 AND u.lineage = e.lineage AND u."offset" >= 0
+                                 AND e."offset" > u."offset"))))
+         ORDER BY CASE u.reason WHEN 'not-offered' THEN 0 WHEN 'unreadable-record' THEN 1
+                       WHEN 'unreadable-element' THEN 2 WHEN 'empty-answer' THEN 3 ELSE 4 END
+         LIMIT 1),
+        CASE WHEN e.proven = 0 THEN 'no-resource' END)
 """
 
 
