@@ -71,7 +71,7 @@ class EndingsWorld(World):
             "limit_dead_messages": rng.choice((5, 1_000)),
             "limit_dead_messages_per_sender": rng.choice((3, 100)),
         }
-        intake = msgspec.structs.asdict(self.settings.intake) | self.limits | {"poll_s": 2.0}
+        intake = msgspec.structs.asdict(self.settings.intake) | self.limits | {"poll_s": 4.0}
         self.settings = msgspec.structs.replace(self.settings, intake=IntakeSettings(**intake))
         self.reachable = rng.random() < 0.8
         """Whether there is a way to tell the senders of a fault."""
@@ -101,7 +101,7 @@ class EndingsWorld(World):
         """What an operator asks for, whatever the sequences are like."""
         rng = random.Random(self.rng.getrandbits(64))
         while not self.over:
-            await asyncio.sleep(rng.uniform(5, 30))
+            await asyncio.sleep(rng.uniform(3, 20))
             action = rng.choice(_ACTIONS)
             if action in ("replay", "drop"):
                 dead = await self.rows(_DEAD)
@@ -154,7 +154,7 @@ class EndingsSender:
                 for _ in range(rng.randint(1, 4)):
                     tasks.create_task(self._send(rng.randint(1, _TOP)))
             await self._ask()
-            await asyncio.sleep(rng.uniform(0.1, 8.0))
+            await asyncio.sleep(rng.uniform(0.1, 6.0))
 
     async def _send(self, number: int) -> None:
         world, rng, faults = self.world, self.world.rng, self.world.faults
@@ -222,11 +222,11 @@ async def _story(world: EndingsWorld) -> None:
         world.crashes += 1
         await asyncio.sleep(rng.uniform(0, 10))
         world.process = EndingsProcess(world)
-    await asyncio.sleep(rng.uniform(5, 60))
+    await asyncio.sleep(rng.uniform(3, 20))
     # What is asked for and owed is done; nothing else comes.
     world.over, world.faults = True, Faults(0, 0, 0, 0, 0, 0, 0, 0, 0)
     await work
-    await asyncio.sleep(30)
+    await asyncio.sleep(12)
     for party in world.parties:
         await party.learn()
     await world.process.crash()
