@@ -93,7 +93,7 @@ def test_killed_before_or_after_the_commit_each_message_is_booked_once(
     assert inbox.missing() == {}
 
 
-def test_a_gap_ends_by_the_clock_also_after_a_restart(engine: Engine) -> None:
+def test_s14_a_gap_ends_by_the_clock_also_after_a_restart(engine: Engine) -> None:
     told: list[tuple[str, str]] = []
     now = [0]
     settings = SequencerSettings(gap_policy=GapPolicy.SKIP, gap_deadline_s=10.0)

@@ -72,7 +72,7 @@ def show(
     consumer: ConsumerOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show one message whole."""
+    """Show one message whole: its body, its number, and why it was not delivered."""
     asyncio.run(_show(config, store, consumer, id, output))
 
 

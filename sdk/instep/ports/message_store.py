@@ -146,6 +146,8 @@ class SenderUsage(msgspec.Struct):
     """Messages in the dead letter, without those that may be discarded (S13) …"""
     dead_bytes: int = 0
     """… and bytes of them."""
+    dead_since_us: int = 0
+    """Since when the oldest of them is there, in microseconds since 1970; 0: there is none."""
 
 
 class Obligation(msgspec.Struct, frozen=True):

@@ -67,6 +67,8 @@ class IntakeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """… and most of one sender; 0: a tenth of all …"""
     limit_dead_bytes_per_sequence: _Share = 0
     """… and of one sequence; 0: as of one sender."""
+    warn_dead_after_s: Seconds = 86_400.0
+    """A message that is longer in the dead letter is told, once, by an event; it stays."""
     effects_waiting: Count = 10_000
     """Most queued requests and reports to the peers; the oldest are reported and dropped."""
     effects_at_once: Count = 64

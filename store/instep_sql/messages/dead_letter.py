@@ -38,7 +38,7 @@ _BURY_ALL: Final = f"""
     WHERE sequence_no = ? AND stage = 0
 """
 _USAGE: Final = text(f"""
-    SELECT q.peer, count(*) AS messages, sum({SIZE}) AS size_bytes
+    SELECT q.peer, count(*) AS messages, sum({SIZE}) AS size_bytes, min(dead_at_us) AS since_us
     FROM instep_inbox AS i JOIN instep_sequence AS q ON q.id = i.sequence_no
     WHERE i.stage = {DEAD} AND i.discarded = 0 AND q.receiver_no = :no GROUP BY q.peer
 """)
@@ -180,10 +180,12 @@ def trim_discarded(connection: Connection, no: int, kept: tuple[int, int]) -> No
         connection.execute(text("DELETE FROM instep_inbox WHERE id = :id"), gone)
 
 
-def usage(connection: Connection, no: int) -> dict[str, tuple[int, int]]:
-    """Peer → its messages in the dead letter that are not discarded, and their bytes."""
+def usage(connection: Connection, no: int) -> dict[str, tuple[int, int, int]]:
+    """Peer → its messages in the dead letter that are not discarded, their bytes, and since when
+    the oldest is there.
+    """
     rows = connection.execute(_USAGE, {"no": no})
-    return {row.peer: (int(row.messages), int(row.size_bytes)) for row in rows}
+    return {row.peer: (row.messages, int(row.size_bytes), row.since_us) for row in rows}
 
 
 def dead_values(end: EndedNumbers, now_us: int) -> tuple[Any, ...]:

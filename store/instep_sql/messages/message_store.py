@@ -190,9 +190,9 @@ class SqlMessageStore:
 
         def work(connection: Connection) -> dict[str, SenderUsage]:
             used = sequences.usage(connection, no)
-            for peer, (messages, size_bytes) in dead_letter.usage(connection, no).items():
+            for peer, dead in dead_letter.usage(connection, no).items():
                 one = used.setdefault(peer, SenderUsage())
-                one.dead_messages, one.dead_bytes = messages, size_bytes
+                one.dead_messages, one.dead_bytes, one.dead_since_us = dead
             return used
 
         return await self._database.run(work)

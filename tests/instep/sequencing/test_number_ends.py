@@ -7,7 +7,7 @@ import pytest
 from instep.model.ranges import Ranges
 from instep.sequencing.effects import Decision
 from instep.sequencing.ends import NumberEnd, RecordedEnd, resolve_ends
-from instep.sequencing.events import Cancel, Close, Fill, GiveUp, Realigned, Reset, Resume
+from instep.sequencing.events import Cancel, Close, Fill, GiveUp, Realigned, Replayed, Reset, Resume
 from instep.sequencing.gaps import GapPolicy
 from instep.sequencing.remedies import OperatorAction, why_not
 from instep.sequencing.sequencer import Sequencer
@@ -69,6 +69,27 @@ def test_s13_each_number_has_an_end() -> None:
         "1:delivered 2:cancelled 3:filled 4:delivered 5:lost 6:expired 9:expired"
     )
     assert sum(len(outcome.ended) for outcome in told) == 5, "a delivery needs no record"
+
+
+def test_s13_what_expired_is_not_lost_as_well() -> None:
+    for policy in FaultPolicy.WAIT, FaultPolicy.SKIP:
+        sequencer = Sequencer(SequencerSettings(gap_deadline_s=100, fault_policy=policy))
+        received(sequencer, 1, 4)
+        told = [sequencer.receive(numbered(3, expires_at_us=T0_US + US), T0_US)]
+        told += [sequencer.tick(T0_US + US), decide(sequencer, GiveUp(3))]
+        assert resolved(sequencer, *told) == "1:delivered 2:lost 3:expired 4:delivered"
+
+
+def test_s13_what_is_replayed_counts_as_received() -> None:
+    sequencer = Sequencer(SequencerSettings(gap_deadline_s=100, fault_policy=FaultPolicy.WAIT))
+    received(sequencer, 1, 3)
+    sequencer.receive(numbered(2, expires_at_us=T0_US), T0_US)
+    assert decide(sequencer, Replayed(2)).deliver == [3]
+    assert sequencer.next_number == 4
+    assert [one.number for one in received(sequencer, 2).duplicates] == [2]
+    state = sequencer.checkpoint()
+    assert decide(sequencer, Replayed(9)).deliver == []
+    assert sequencer.checkpoint() == state, "what was not faulted stays as it is"
 
 
 def test_s13_what_is_dropped_has_an_end_with_its_reason() -> None:

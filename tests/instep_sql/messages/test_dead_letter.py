@@ -15,6 +15,7 @@ from instep.ports.reader import DeadMessage
 from instep.sequencing import (
     Cancel,
     Close,
+    FaultPolicy,
     Fill,
     GapPolicy,
     IncompleteBehavior,
@@ -22,8 +23,10 @@ from instep.sequencing import (
     SequencePhase,
 )
 from instep.sequencing.remedies import OperatorAction
+from instep_sql import SqlStore
 from tests.instep.runtime.messages.intake_kit import (
     ACCEPTED,
+    DUPLICATE,
     SCOPE,
     Spoken,
     message,
@@ -138,6 +141,89 @@ async def test_a_message_is_replayed_once(database: str, handled: bool) -> None:
         )
 
 
+async def test_s13_a_number_is_delivered_once_though_replayed(database: str) -> None:
+    waiting = SequencerSettings(
+        gap_policy=GapPolicy.WAIT, gap_deadline_s=1_000, fault_policy=FaultPolicy.WAIT
+    )
+    async with spoken(database, sequence=waiting) as at:
+        await at.say(1)
+        # Twice, with other content after the fault: both are dead.
+        await expire(at, 3)
+        await expire(at, 3)
+        first, second = await dead(at)
+        for one in (first, second):
+            await at.store.reader.request_action("east", SCOPE, OperatorAction.REPLAY, one.id)
+
+        async def delivered() -> bool:
+            return await at.numbers() == [1, 3]
+
+        await until(delivered)
+        again = await ask(at, OperatorAction.REPLAY, second.id)
+        assert again == "replay: refused: a message was delivered under its number"
+        assert outcomes(await at.say(3)) == [DUPLICATE], "what its sender sends again is a copy"
+        assert outcomes(await at.say(2)) == [ACCEPTED]
+        assert await at.numbers() == [1, 3, 2]
+        assert await record(at) == [(1, 3, "delivered")] or await record(at) == [
+            (1, 2, "delivered"),
+            (3, 3, "delivered"),
+        ]
+
+
+async def test_what_was_replayed_makes_room(database: str) -> None:
+    limits: dict[str, Any] = {"limit_dead_messages_per_sender": 1}
+    async with spoken(database, sequence=PATIENT, **limits) as at:
+        await expire(at, 3)
+        assert outcomes(await at.say(5)) == ["full"]
+        [one] = await dead(at)
+        await ask(at, OperatorAction.REPLAY, one.id)
+        assert outcomes(await at.say(5)) == [ACCEPTED]
+
+
+async def test_a_reset_keeps_the_ends_that_the_record_has(database: str) -> None:
+    async with spoken(database, sequence=PATIENT) as at:
+        await at.intake.apply(SCOPE, [message(1), Fill([(2, 2)]), message(3)])
+        assert await ask(at, OperatorAction.RESET)
+        assert await record(at) == [(1, 1, "delivered"), (2, 2, "filled"), (3, 3, "delivered")]
+
+
+async def test_a_message_that_is_old_is_told_once_and_stays(database: str) -> None:
+    async with spoken(database, sequence=PATIENT, warn_dead_after_s=0.2, poll_s=0.1) as at:
+        events: list[Any] = []
+        at.receiver._listeners.append(events)  # type: ignore[arg-type]
+        await expire(at, 3)
+
+        async def told() -> bool:
+            return any(one.kind == "dead-letter" for one in events)
+
+        await until(told)
+        await asyncio.sleep(0.3)
+        [text] = [one.text for one in events if one.kind == "dead-letter"]
+        assert "is in the dead letter for 0.0 days" in text
+        assert len(await dead(at)) == 1
+
+
+async def test_the_record_of_what_is_forgotten_is_trimmed_and_totals_stay(database: str) -> None:
+    quickly = SequencerSettings(
+        gap_policy=GapPolicy.FAIL, gap_deadline_s=0.3, keep_ended_s=0.1, keep_copies_s=0
+    )
+    store = SqlStore(database, numbers_retention_records=2)
+    async with spoken(sequence=quickly, store=store) as at:
+        for scope in ("1 bob", "2 bob"):
+            await at.say(1, 3, scope=scope)
+
+            async def forgotten(scope: str = scope) -> bool:
+                return await at.intake.claims(scope) is None
+
+            await until(forgotten)
+        assert await record(at, "1 bob") == []
+        assert (3, 3, "failed") in await record(at, "2 bob")
+        totals = (await at.store.reader.count_sequences()).get("east")
+        rows = await at.rows("SELECT ending, numbers FROM instep_number_total ORDER BY ending")
+        assert rows == [("delivered", 2), ("failed", 2), ("lost", 2)]
+        assert totals is None, "no sequence is known"
+        assert [one.number for one in await dead(at)] == [3, 3], "bodies are no part of it"
+
+
 async def test_a_failed_sequence_keeps_what_waits_and_resumes(database: str) -> None:
     async with spoken(database, sequence=FAILING) as at:
         assert outcomes(await at.say(1, 3)) == [ACCEPTED] * 2
@@ -202,7 +288,7 @@ async def test_a_forgotten_sequence_leaves_its_record_and_its_messages(database:
         assert await record(at) == [(1, 1, "delivered")]
 
 
-async def test_only_the_sender_whose_share_is_full_is_refused(database: str) -> None:
+async def test_s13_a_full_share_refuses_only_its_sender(database: str) -> None:
     limits: dict[str, Any] = {"limit_dead_messages": 20}
     async with spoken(database, sequence=PATIENT, **limits) as at:
         events: list[str] = []

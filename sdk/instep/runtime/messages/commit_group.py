@@ -424,7 +424,7 @@ class CommitGroup:
                     for one in outcome.ended
                 ]
             messages, size_bytes = _dead(outcome)
-            self._usage.add_dead(scope.peer, messages, size_bytes)
+            self._usage.add_dead(scope.peer, messages, size_bytes, self._now_us)
             scope.dead_messages += messages
             scope.dead_bytes += size_bytes
         scope_changes.add(outcome, epoch, scope.sequencer.epoch)

@@ -109,6 +109,8 @@ class MessageIntake:
         """Whether usage and obligations were read from the store."""
         self._scopes: OrderedDict[str, Scope] = OrderedDict()
         self._recount_wanted = False
+        self._old_told_us = 0
+        """Since when a message is in the dead letter of which it was told that it is old."""
         self._queue = GatheringQueue[PendingRequest](
             self._limits.queue_messages, self._limits.queue_bytes
         )
@@ -400,6 +402,12 @@ class MessageIntake:
             return WantedActions(())
         wanted = WantedActions(await self._store.operator_requests())
         self._look_us = now_us + int(self._limits.poll_s * 1_000_000)
+        old_us = self._usage.old_since_us(now_us)
+        if old_us not in (0, self._old_told_us):
+            self._old_told_us = old_us
+            days = (now_us - old_us) / 86_400_000_000
+            text = f"a message is in the dead letter for {days:,.1f} days: `instep messages dead`"
+            self._emit("", "dead-letter", text)
         if wanted.recount:
             # Its sequences count their own, too.
             self._scopes.clear()
@@ -425,7 +433,7 @@ class MessageIntake:
             for name in await self._store.reclaim(ended, now_us):
                 scope = self._scopes.pop(name)
                 if scope.stored:
-                    self._usage.add_dead(scope.peer, scope.held_messages, scope.held_bytes)
+                    self._usage.add_dead(scope.peer, scope.held_messages, scope.held_bytes, now_us)
                     self._usage.add(scope.peer, -1, -scope.held_messages, -scope.held_bytes)
             for name in ended:
                 # A sequence that stays is loaded again with its next message.

@@ -38,6 +38,10 @@ class InboxUsage:
         )
         self._warned = set[str]()
         """Peers whose share is nearly full, and was told; the empty one is all."""
+        self._dead_since_us = min(
+            (one.dead_since_us for one in peers.values() if one.dead_since_us), default=0
+        )
+        """Since when the oldest message is in the dead letter; 0: there is none."""
 
     def __repr__(self) -> str:
         return f"<InboxUsage {self.total}, {len(self._peers)} peers>"
@@ -78,8 +82,10 @@ class InboxUsage:
         """Add to the counts of a peer; negative numbers subtract."""
         self._change(peer, SenderUsage(sequences, messages, size_bytes))
 
-    def add_dead(self, peer: str, messages: int, size_bytes: int) -> None:
+    def add_dead(self, peer: str, messages: int, size_bytes: int, now_us: int) -> None:
         """Add messages to the dead letter of a peer."""
+        if messages and not self._dead_since_us:
+            self._dead_since_us = now_us
         self._change(peer, SenderUsage(0, 0, 0, messages, size_bytes))
 
     def discards_kept(self) -> tuple[int, int]:
@@ -89,6 +95,13 @@ class InboxUsage:
             max(0, limits.limit_dead_messages - total.dead_messages),
             max(0, limits.limit_dead_bytes - total.dead_bytes),
         )
+
+    def old_since_us(self, now_us: int) -> int:
+        """Since when the oldest message is in the dead letter, where that is too long ago; 0: it is
+        not.
+        """
+        warn_us = self._dead_since_us + int(self._limits.warn_dead_after_s * 1_000_000)
+        return self._dead_since_us if self._dead_since_us and warn_us <= now_us else 0
 
     def warnings(self) -> list[str]:
         """What of the dead letter is nearly full and was not told yet; each is told once."""
