@@ -47,7 +47,11 @@ _DISCARDED: Final = text(f"""
     FROM instep_inbox AS i JOIN instep_sequence AS q ON q.id = i.sequence_no
     WHERE i.stage = {DEAD} AND i.discarded = 1 AND q.receiver_no = :no ORDER BY i.id DESC
 """)
-_REPLAY: Final = f"UPDATE instep_inbox SET stage = 1 WHERE id = ? AND stage = {DEAD}"
+# Of a count that was forgotten: its numbers may be in use again, and it comes before them.
+_REPLAY: Final = f"""
+    UPDATE instep_inbox SET stage = 1, epoch = CASE WHEN ? = 1 THEN -id ELSE epoch END
+    WHERE id = ? AND stage = {DEAD}
+"""
 _REPLAYED: Final = text("""
     SELECT i.id, i.epoch, i.number, i.ending, i.dead_at_us, i.sequence_no, q.scope, q.state, (
         SELECT min(e.forgotten_at_us) FROM instep_number_end AS e
@@ -129,7 +133,7 @@ def find_replay(connection: Connection, no: int, id: int) -> Replay:
     if row.number < 0:
         return Replay("")
     number = {"sequence": row.sequence_no, "epoch": row.epoch, "number": row.number}
-    if connection.execute(_LIVES, number).first() is not None:
+    if row.forgotten_at_us is None and connection.execute(_LIVES, number).first() is not None:
         return Replay("another message waits under its number")
     state = decode_state(row.state) if row.state and row.forgotten_at_us is None else None
     state = None if state is None or state.epoch != row.epoch else state
@@ -156,7 +160,8 @@ def replay(connection: Connection, dialect: Dialect, no: int, id: int, now_us: i
         values = {"no": no, "scope": row.scope, "epoch": row.epoch, "number": row.number}
         values |= {"reason": why, "now_us": now_us, "forgotten_at_us": row.forgotten_at_us}
         connection.execute(_RECORD_REPLAY, values)
-    dialect.execute_many(connection, _REPLAY, [(id,)])
+    forgotten = int(row.forgotten_at_us is not None)
+    dialect.execute_many(connection, _REPLAY, [(forgotten, id)])
     dialect.execute_many(connection, _GO_ON, [(now_us, row.sequence_no)])
     no_of_sequence: int = row.sequence_no
     return no_of_sequence

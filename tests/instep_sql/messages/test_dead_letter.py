@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from instep import Message, SequencerSettings
@@ -169,6 +170,42 @@ async def test_s13_a_number_is_delivered_once_though_replayed(database: str) -> 
         ]
 
 
+async def test_what_is_replayed_of_a_forgotten_count_is_in_nobodys_way(database: str) -> None:
+    """Its number is in use again while it waits for the handler."""
+    quickly = SequencerSettings(
+        gap_policy=GapPolicy.FAIL, gap_deadline_s=0.3, keep_ended_s=0.1, keep_copies_s=0
+    )
+    taken: list[bytes] = []
+    open_ = asyncio.Event()
+
+    async def handle(one: Message, _: HandlerConnection) -> None:
+        if not open_.is_set():
+            raise RuntimeError("not yet")
+        taken.append(one.body)
+
+    async with spoken(
+        database, sequence=quickly, handler=handle, handler_attempts=1_000, poll_s=0.05
+    ) as at:
+        await at.say(3)
+
+        async def forgotten() -> bool:
+            return await at.intake.claims(SCOPE) is None
+
+        await until(forgotten)
+        await at.intake.open(SCOPE, PATIENT)
+        [one] = await dead(at)
+        assert await ask(at, OperatorAction.REPLAY, one.id) == "replay: delivered"
+        assert outcomes(await at.say(3)) == [ACCEPTED]
+        open_.set()
+        assert outcomes(await at.say(1, 2)) == [ACCEPTED] * 2
+
+        async def all_taken() -> bool:
+            return len(taken) == 4
+
+        await until(all_taken)
+        assert [msgspec.json.decode(body)["number"] for body in taken] == [3, 1, 2, 3]
+
+
 async def test_what_was_replayed_makes_room(database: str) -> None:
     limits: dict[str, Any] = {"limit_dead_messages_per_sender": 1}
     async with spoken(database, sequence=PATIENT, **limits) as at:
@@ -295,6 +332,7 @@ async def test_s13_a_full_share_refuses_only_its_sender(database: str) -> None:
         at.receiver._listeners.append(events)  # type: ignore[arg-type]
         await expire(at, 3, 4)
         assert outcomes(await at.say(5)) == ["full"], "two of twenty are its share"
+        assert outcomes(await at.say(3, scope="other bob")) == ["full"], "in all its sequences"
         assert outcomes(await at.say(1)) == [ACCEPTED], "what cannot die needs no place"
         assert outcomes(await at.say(3, scope="1 eve")) == [ACCEPTED]
         kinds = [event.kind for event in events]  # type: ignore[attr-defined]

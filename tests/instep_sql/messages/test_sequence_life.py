@@ -218,7 +218,7 @@ async def test_a_name_that_comes_back_after_a_lost_answer_has_its_own_row(
     ending = SequencerSettings(keep_ended_s=0.05, gap_deadline_s=1_000)
     async with spoken(database, sequence=ending) as at:
         kept: Any = at.intake._store  # type: ignore[attr-defined]
-        run, lost = kept._database.run, []
+        run, lost = kept._database.run, list[Any]()
 
         async def answer_lost(work: Any, **given: Any) -> Any:
             result = await run(work, **given)

@@ -9,6 +9,7 @@ import pytest
 from instep.runtime.messages.intake import MessageIntake
 from instep.runtime.messages.requests import PendingRequest
 from instep_sql.messages import dead_letter
+from tests.simulation.seeds import run_endings
 from tests.simulation.sequencing.endings import simulate_endings
 from tests.simulation.sequencing.simulation import SequencesFailedError, simulate_sequences
 
@@ -65,6 +66,16 @@ def test_an_answer_before_the_commit_is_found(monkeypatch: pytest.MonkeyPatch) -
         simulate_sequences(0)
 
 
+KEPT_ENDINGS = {
+    5875: "what was replayed of a forgotten count was in the way of its name that came back",
+}
+
+
+@pytest.mark.parametrize("seed", KEPT_ENDINGS)
+def test_an_ending_that_once_failed(seed: int) -> None:
+    simulate_endings(seed)
+
+
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
 def test_s13_accepted_is_delivered_or_dead_and_the_record_says_which(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
@@ -74,6 +85,5 @@ def test_s13_accepted_is_delivered_or_dead_and_the_record_says_which(first: int)
 def test_a_body_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decision that deletes what was accepted, as the sequencer once did."""
     monkeypatch.setattr(dead_letter, "_BURY", _DELETE)
-    with pytest.raises(SequencesFailedError, match="in no table"):
-        for seed in range(AT_ONCE):
-            simulate_endings(seed)
+    found = [run_endings(seed) for seed in range(AT_ONCE)]
+    assert any("in no table" in one for one in found)
