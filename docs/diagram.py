@@ -30,6 +30,7 @@ __all__ = [
     "machine",
     "record_path",
     "render",
+    "sequencer_calls",
 ]
 
 FOLDER = Path(__file__).parent / "diagrams"
@@ -116,6 +117,41 @@ digraph {{
 """
 
 
+def sequencer_calls() -> str:
+    """The DOT source of the calls to a sequencer that is used alone, and when each is made."""
+    return f"""\
+digraph {{
+{_LOOK}
+  graph [ranksep=0.32]
+  start [label=<<b>the program starts</b><br/>or meets the sequence first>, {_QUIET}]
+  arrives [label=<<b>a message arrives</b>>, {_QUIET}]
+  due [label=<<b>the clock reaches</b><br/>due_us()>, {_QUIET}]
+  over [label=<<b>the clock reaches</b><br/>reclaimable_at_us>, {_QUIET}]
+  load [label=<<b>Sequencer(settings, decode_state(stored))</b><br/>
+    resume(now_us), if stored before this start>]
+  receive [label=<<b>receive([header], now_us)</b><br/>or apply([…], now_us)>]
+  tick [label=<<b>tick(now_us)</b>>]
+  forget [label=<<b>delete the row</b><br/>the name is unknown again>]
+  subgraph cluster_commit {{
+    label="one transaction of yours"; labelloc=b; labeljust=l; style=rounded; color="#2f7d4f"
+    fontcolor="#2f7d4f"; fontsize=11; margin=10
+    store [label=<forget <b>dropped</b>, keep <b>accepted</b>, release <b>deliver</b><br/>
+      store <b>checkpoint()</b> and <b>due_us()</b>>, {_GOOD}]
+  }}
+  after [label=<<b>committed(state)</b><br/>then answer, carry out the effects>]
+  failed [label=<<b>drop the sequencer</b><br/>the table is the truth>, {_BAD}]
+  start -> load -> receive
+  arrives -> receive
+  due -> tick
+  over -> forget
+  receive -> store [label="decision"]
+  tick -> store [label="decision"]
+  store -> after [label="durable", {_TO_GOOD}]
+  store -> failed [label="failed, or in doubt", {_TO_BAD}]
+}}
+"""
+
+
 def described(table: Table[State, Event]) -> str:
     """Every transition of a table in words, a line each: what a picture's reader is told."""
     return "\n".join(
@@ -167,6 +203,10 @@ def _record() -> tuple[str, str, str]:
     return record_path(), "The way of a record", ""
 
 
+def _sequencer_calls() -> tuple[str, str, str]:
+    return sequencer_calls(), "The calls to a sequencer that is used alone", ""
+
+
 def _rooms(package: str) -> tuple[str, str, str]:
     dot = rooms.source(TREE, package, _LOOK)
     return dot, f"The rooms of {package}", rooms.described(TREE, package)
@@ -177,6 +217,7 @@ PICTURES: dict[str, Callable[[], tuple[str, str, str]]] = {
     "alignment.svg": _alignment,
     "sequence.svg": _sequence,
     "record.svg": _record,
+    "sequencer-calls.svg": _sequencer_calls,
     **{f"rooms-{package}.svg": partial(_rooms, package) for package in rooms.packages(TREE)},
 }
 """What draws each committed picture: its DOT source, title and description."""

@@ -82,7 +82,7 @@ def error_codes() -> str:
 
 def deviations() -> str:
     """Every departure from its specification that is understood all the same."""
-    kinds = ("tapi", "didcomm", "wsrm", "wsr", "sdpi")
+    kinds = ("tapi", "didcomm", "wsrm", "wsr", "sdpi", "nats")
     known = dict.fromkeys(pair for kind in kinds for pair in deviations_of(kind).items())
     rows = [(f"`{kind}`", text) for kind, text in known]
     return _table(("Kind", "What the other side did, and the clause"), rows)

@@ -65,6 +65,8 @@ def table() -> dict[str, Name]:
 
 def command_of(arguments: Sequence[str]) -> str:
     """The command of a command line: one word, or two of a group."""
+    if arguments[:2] == ("messages", "dead"):
+        return " ".join(arguments[:3])
     return " ".join(arguments[: 2 if arguments[0] in GROUPS else 1])
 
 

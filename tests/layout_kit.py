@@ -24,8 +24,9 @@ PURE = frozenset({
 # fmt: on
 KINDS_OF_DATABASE = {"sqlite", "postgresql"}
 ASKS_FOR_THE_KIND = {"paramstyle", "get_backend_name", "get_dialect", "drivername"}
-HELPERS = {"instep_http", "instep_soap"}  # of the adapters
+HELPERS = {"instep_broker", "instep_http", "instep_soap"}  # of the adapters
 BELOW: dict[str, set[str]] = {
+    "instep_broker": set(),
     "instep_http": set(),
     "instep_soap": {"instep_http"},
     "instep_tapi_provider": {"instep_tapi", *HELPERS},

@@ -12,6 +12,7 @@ DEVIATIONS: Final[dict[str, str]] = {
     "custom-headers-nested": "headers are nested under custom_headers (DIDComm 2.1, Extensibility)",
     "not-addressed": "a message without encryption names others in `to` (DIDComm 2.1, Headers)",
     "content-changed": "other content under one sender_order (Advanced Sequencing, sent_count)",
+    "headers-changed": "a resend has other headers (Advanced Sequencing, sent_count)",
     "received-orders-wrong": "received_orders contradicts what was sent (Advanced Sequencing)",
 }
 """Kind → its meaning, with the clause of the specification that it departs from."""

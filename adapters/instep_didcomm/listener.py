@@ -159,14 +159,14 @@ class DidcommListener:
                 await self._server.stop()
                 await self._finish_tasks()
 
-    async def carry_out(self, scope: str, effect: SequenceEffect) -> None:
+    async def carry_out(self, scope: str, effect: SequenceEffect) -> bool:
         thid, peer = scope.partition(" ")[0], sender_of(scope)
         if not isinstance(effect, (AskResend, ReportFault, SequenceFailed)):
-            return
+            return False
         sender = self._sender
         if sender is None:
             if self._told_that_it_cannot_send:
-                return
+                return False
             # Once: whatever is owed to whom, trying again does not help.
             self._told_that_it_cannot_send = True
             raise _no_did_error()
@@ -179,6 +179,7 @@ class DidcommListener:
                 await sender.report_problem(thid, peer, code, f"messages {numbers}: {reason!s}")
             case SequenceFailed(reason=text):
                 await sender.report_problem(thid, peer, _PROBLEM_CODES[Refusal.FAILED], text)
+        return True
 
     async def close(self) -> None:
         await self._server.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -13,6 +13,7 @@ from instep.errors import ConfigurationError
 from instep.model.limits import Count
 from instep.sequencing.gaps import GapPolicy, LastResort
 from instep.sequencing.outbox import OutboxSettings
+from instep.sequencing.risks import risks_of
 from instep.sequencing.settings import SequencerSettings
 from instep_didcomm.wire.pack import Packing
 from instep_didcomm.wire.protocols import Protocol
@@ -28,10 +29,15 @@ __all__ = [
     "Peer",
     "load_did_documents",
     "read_options",
+    "risks",
 ]
 
 _OR_ONE = msgspec.Meta(extra_json_schema={"orOne": True})
 _IDLE_S = 30 * 86_400.0
+DEFAULT_SEQUENCE: Final = SequencerSettings(
+    gap_deadline_s=30.0, gap_repeat_s=300.0, gap_attempts=288, idle_timeout_s=_IDLE_S
+)
+"""A sender that backs off tries again for hours: a gap has a day before its sequence fails."""
 
 
 class Peer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,9 +79,11 @@ class Options(ListenOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """
     packing: Packing | None = None
     """The packing of our messages; None: authcrypt with secret keys, plain without."""
-    sequence: SequencerSettings = SequencerSettings(idle_timeout_s=_IDLE_S)
-    """How gaps are handled, and how many messages may be buffered behind them. A thread in which
-    nothing came for 30 days (`idle_timeout_s`) is closed, and later forgotten.
+    sequence: SequencerSettings = DEFAULT_SEQUENCE
+    """How gaps are handled, and how many messages may be buffered behind them. A missing message
+    is asked for after 30 seconds, then every five minutes for a day; then the sequence fails, and
+    keeps what it has. A thread in which nothing came for 30 days (`idle_timeout_s`) is closed, and
+    later forgotten.
     """
     outbox: OutboxSettings = OutboxSettings()
     """When our own messages are sent again, and how many are kept."""
@@ -92,9 +100,9 @@ def read_options(options: Mapping[str, Any], where: str) -> Options:
     table = {name: value for name, value in options.items() if name != "kind"}
     if isinstance(table.get("did_documents"), str):
         table["did_documents"] = [table["did_documents"]]
-    table = _with_idle_timeout(table)
+    table = _with_defaults(table)
     if isinstance(table.get("protocols"), list | tuple):
-        table["protocols"] = [_with_idle_timeout(protocol) for protocol in table["protocols"]]
+        table["protocols"] = [_with_defaults(protocol) for protocol in table["protocols"]]
     for name, struct in (("sequence", SequencerSettings), ("outbox", OutboxSettings)):
         if name in table:
             table[name] = read_table(struct, table[name], f"{where}.{name}")
@@ -104,11 +112,24 @@ def read_options(options: Mapping[str, Any], where: str) -> Options:
     return read
 
 
-def _with_idle_timeout(table: Any) -> Any:
-    """A table whose sequences have our default, which is not that of the core."""
+def _with_defaults(table: Any) -> Any:
+    """A table whose sequences have our defaults, which are not those of the core."""
     if isinstance(table, dict) and isinstance(table.get("sequence"), dict):
-        return {**table, "sequence": {"idle_timeout_s": _IDLE_S, **table["sequence"]}}
+        given = msgspec.to_builtins(DEFAULT_SEQUENCE)
+        return {**table, "sequence": {**given, **table["sequence"]}}
     return table
+
+
+def risks(options: Options) -> list[str]:
+    """What may be lost with these options."""
+    chosen = [options.sequence, *[one.sequence for one in options.protocols if one.sequence]]
+    found = [risk for settings in chosen for risk in risks_of(settings)]
+    if not (options.did or options.secrets_file or options.secrets_env):
+        found.append(
+            "no sender can be told: a receiver without did or secrets_file sends neither requests "
+            "to resend nor problem reports"
+        )
+    return list(dict.fromkeys(found))
 
 
 def load_did_documents(options: Options, where: str) -> list[dict[str, Any]]:

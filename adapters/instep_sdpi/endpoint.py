@@ -94,6 +94,7 @@ class NotificationEndpoint:
         try:
             await session.receive(request, self._endpoint.offload)
         except Busy:
+            session.feed.refused_unread()
             raise SoapFaultError(
                 FaultCode.RECEIVER,
                 "too many large reports are being read: send it again",

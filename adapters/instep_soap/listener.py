@@ -96,13 +96,13 @@ class SoapListener(ABC, Generic[OptionsT]):
             await endpoint.stop()
             await endpoints.close()
 
-    async def carry_out(self, scope: str, effect: SequenceEffect) -> None:
+    async def carry_out(self, scope: str, effect: SequenceEffect) -> bool:
         """See `Listener`; `reported` names what it does."""
         if not isinstance(effect, self.reported):
-            return
+            return False
         if self._receiver is None:
             raise SourceError("it does not listen", where=self._options.listen)
-        await self._receiver.report(scope, effect)
+        return await self._receiver.report(scope, effect)
 
     async def close(self) -> None:
         """Stop listening. Safe to call again."""

@@ -84,8 +84,8 @@ class SoapReceiver(UsualMessages[H]):
         """See `HeaderTemplates`."""
 
     @abstractmethod
-    async def report(self, scope: str, effect: SequenceEffect) -> None:
-        """Send to the peer of a sequence what the sequence decided, where it stated an address."""
+    async def report(self, scope: str, effect: SequenceEffect) -> bool:
+        """Send to the peer of a sequence what the sequence decided; False: it stated no address."""
 
 
 def read_reply(reply: bytes, number: int) -> _Element:

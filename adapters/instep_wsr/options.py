@@ -21,10 +21,10 @@ _DAY_S: Final = 86_400.0
 class Acknowledge(StrEnum):
     """When a message of an ordered group is acknowledged that came ahead of its turn."""
 
+    RECEIPT = "receipt"
+    """When it is durable (Rel16, step 4)."""
     DELIVERY = "delivery"
     """When it is delivered (WS-Reliability 1.1)."""
-    RECEIPT = "receipt"
-    """When it is durable (the resolution of issue Rel16)."""
 
 
 class Options(SoapOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,8 +32,8 @@ class Options(SoapOptions, frozen=True, kw_only=True, forbid_unknown_fields=True
     or of a PollRequest.
     """
 
-    acknowledge: Acknowledge = Acknowledge.DELIVERY
-    """Whether ``delivery`` or ``receipt`` acknowledges a message that came ahead of its turn."""
+    acknowledge: Acknowledge = Acknowledge.RECEIPT
+    """Whether ``receipt`` or ``delivery`` acknowledges a message that came ahead of its turn."""
     persist_duration_s: Seconds | None = None
     """PersistentDuration: how long a message waits at most for those before it, in seconds. Then it
     is reported to its sender by a fault, and removed. None: until its own ExpiryTime.

@@ -70,7 +70,7 @@ _log = logging.getLogger("instep.wsr")
 class WsrReceiver(SoapReceiver[Request]):
     """Answers the envelopes of senders.
 
-    Promised: a message is acknowledged only once it is durable (S3), and, with
+    Promised: a message is acknowledged only once it is durable (S3) and, with
     `Acknowledge.DELIVERY`, released to the application. It is delivered once, in an ordered group
     in the order of its number, and never after its ExpiryTime. One that was kept and will not be
     delivered is reported by a fault, acknowledged or not (S6). Nothing is sent to an address that
@@ -111,14 +111,17 @@ class WsrReceiver(SoapReceiver[Request]):
             replies, content = [_reply_of_fault(error)], None
         return _response(request.envelope.version, replies, content)
 
-    async def report(self, scope: str, effect: SequenceEffect) -> None:
-        """Report what will not be delivered to the ReplyTo of the group (S6)."""
+    async def report(self, scope: str, effect: SequenceEffect) -> bool:
+        """Report what will not be delivered to the ReplyTo of the group (S6). Returns False where
+        it has none: the next response or poll tells its sender.
+        """
         assert isinstance(effect, ReportFault)
         group = await self._groups.attributes(scope)
         if group is None or not group.reply_to:
-            return
+            return False
         reply = reply_of_fault(scope, group, effect.faulted, effect.reason)
         await self._responder.send(group.reply_to, group.soap_version, [reply])
+        return True
 
     # -- usual messages: an `instep_soap.UsualMessages` --------------------------------------------
 
@@ -236,6 +239,10 @@ class WsrReceiver(SoapReceiver[Request]):
             return None
         if request.ack_requested and not any(reply.acknowledges(number) for reply in replies):
             return None
+        claims = await self._intake.claims(request.group_id)
+        if claims is not None and any(one.number == number for one in claims.state.buffered):
+            # It waits for those before it: a copy of it gets the reply.
+            raise TimeoutError
         timeout_s = self._options.reply_timeout_s
         reply = await self._intake.reply(request.group_id, number, timeout_s)
         return None if reply is None else read_reply(reply, number)

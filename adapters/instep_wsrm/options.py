@@ -10,10 +10,11 @@ import msgspec
 
 from instep.errors import ConfigurationError
 from instep.sequencing.gaps import GapPolicy, LastResort
+from instep.sequencing.risks import risks_of
 from instep.sequencing.settings import IncompleteBehavior, SequencerSettings, TimeoutBehavior
 from instep_soap import SoapOptions, read_soap_options
 
-__all__ = ["DEFAULT_SEQUENCE", "Assurance", "Options", "read_options", "sequence_settings"]
+__all__ = ["DEFAULT_SEQUENCE", "Assurance", "Options", "read_options", "risks", "sequence_settings"]
 
 _DAY_S: Final = 86_400.0
 
@@ -82,6 +83,11 @@ def sequence_settings(options: Options) -> SequencerSettings:
     if options.delivery_assurance is Assurance.AT_MOST_ONCE:
         settings = msgspec.structs.replace(settings, gap_last_resort=LastResort.SKIP)
     return settings
+
+
+def risks(options: Options) -> list[str]:
+    """What may be lost with these options."""
+    return risks_of(sequence_settings(options))
 
 
 def _check_sequence(settings: SequencerSettings, where: str) -> None:

@@ -153,11 +153,11 @@ class WsrmReceiver(SoapReceiver[RmMessage]):
             case None:
                 return await self._message(exchange, rm, request)
 
-    async def report(self, scope: str, effect: SequenceEffect) -> None:
-        """Report to an AcksTo that is an address."""
+    async def report(self, scope: str, effect: SequenceEffect) -> bool:
+        """Report to an AcksTo that is an address. Returns False where it is none."""
         attributes = await self._sequences.attributes(scope)
         if attributes is None or not attributes.acks_to:
-            return
+            return False
         endpoint, soap = attributes.acks_endpoint(), attributes.soap_version
         if isinstance(effect, AskResend):
             envelope, action = nacks_envelope(scope, attributes, effect.missing)
@@ -169,6 +169,7 @@ class WsrmReceiver(SoapReceiver[RmMessage]):
             root = fault_envelope(fault, soap, endpoint.version, to=endpoint)
             envelope = xml_bytes(root, to=endpoint)
         await self._endpoints.send(endpoint, envelope, soap, action)
+        return True
 
     # -- usual messages: an `instep_soap.UsualMessages` --------------------------------------------
 

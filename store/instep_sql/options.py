@@ -86,6 +86,10 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """
     dedup_retention_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     """… and for how long; None: age does not matter."""
+    numbers_retention_s: Annotated[float, msgspec.Meta(gt=0)] = 90 * 86_400.0
+    """How long it is kept what became of the numbers of a sequence that is forgotten …"""
+    numbers_retention_records: _Positive = 1_000_000
+    """… and how many ranges of them at most, the newest ones. Totals stay."""
     synchronous: Literal["full", "normal"] = "full"
     """`normal` may lose the last commits (data and position together) when the power fails, or the
     PostgreSQL server."""

@@ -349,7 +349,7 @@ class SqlReader(MessageReading, SweepReader, RetirementReader, LeaseReader, Stor
 
         def work(connection: Connection) -> int:
             schema.migrate(connection, self._dialect)
-            reading.give_up_messages(connection, ids, stream, self._clock_us())
+            reading.give_up_messages(connection, self._dialect, ids, stream, self._clock_us())
             return quarantine.drop(connection, ids, stream)
 
         return await self._write(work)

@@ -16,7 +16,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
     inner = commands_of(command)
     for name, one in inner.items():
         yield from commands(one, (*path, name))
-    if not inner:
+    if not inner or (isinstance(command, LazyCommand) and command.groups):
         loaded = command.loaded() if isinstance(command, LazyCommand) else command
         assert "--format" in [name for one in loaded.params for name in one.opts], path
         yield " ".join(path)

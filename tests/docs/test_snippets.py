@@ -40,6 +40,7 @@ ON_BOTH = [
         "docs/how-to/landing.md",
         "docs/how-to/log-in.md",
         "docs/how-to/measurements.md",
+        "docs/how-to/nats.md",
         "docs/how-to/own-tables.md",
         "docs/how-to/pair.md",
         "docs/how-to/quarantine.md",

@@ -22,6 +22,7 @@ from instep_didcomm.options import Options as DidcommOptions
 from instep_didcomm.options import Peer
 from instep_didcomm.wire.protocols import Protocol
 from instep_http import ListenTls
+from instep_nats.options import Options as NatsOptions
 from instep_sdpi.deviations import DEVIATIONS as SDPI_DEVIATIONS
 from instep_sdpi.options import Options as SdpiOptions
 from instep_sdpi.options import SubscriptionOptions as SdpiSubscription
@@ -49,6 +50,7 @@ STRUCTS: list[type[msgspec.Struct]] = [
     ListenTls,
     WsrmOptions,
     WsrOptions,
+    NatsOptions,
     SdpiOptions,
     SdpiSubscription,
     SqlOptions,

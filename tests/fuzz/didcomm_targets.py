@@ -49,7 +49,7 @@ def message(data: bytes) -> None:
     assert headers.thid
     assert 0 <= headers.sender_order < 2**63
     assert 1 <= headers.sent_count < 2**63
-    assert len(digest_of(read)) == 16
+    assert len(digest_of(read)) == 20
 
 
 def did(data: bytes) -> None:

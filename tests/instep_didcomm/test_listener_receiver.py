@@ -18,7 +18,7 @@ from instep_didcomm import DidcommListener, new_identity, read_options
 from instep_didcomm.wire.headers import EMPTY_MESSAGE_TYPE
 from instep_sql import SqlStore
 from tests.instep_didcomm.link_kit import faulty_link
-from tests.instep_didcomm.listener_kit import AUCTION, BID, keys_file, plain, post, until
+from tests.instep_didcomm.listener_kit import AUCTION, BID, PLAIN, keys_file, plain, post, until
 
 
 @asynccontextmanager
@@ -51,6 +51,64 @@ async def test_other_content_under_a_number_is_refused_and_the_first_stays() -> 
         assert health
         assert (health.accepted, health.duplicates) == (2, 2)
         assert health.deviations == {"content-changed": 1}
+
+
+REFRESHED: dict[str, dict[str, object]] = {
+    "created_time": {"created_time": 1_800_000_001},
+    "expires_time": {"expires_time": 4_000_000_000},
+    "return_route": {"return_route": "all"},
+    "typ": {"typ": PLAIN},
+    "lang": {"lang": "en"},
+    "to": {"to": ["did:ex:bob"]},
+    "type": {"type": f"{BID}-again"},
+    "unknown": {"x-trace": "7f2c"},
+}
+"""Headers that a resend may have made anew; the specification wants them unchanged."""
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("refreshed", "number", "handled"),
+    [
+        *[(name, 1, True) for name in REFRESHED],
+        ("created_time", 1, False),
+        ("created_time", 2, False),
+        ("created_time", 12, False),
+        ("created_time", 12, True),
+    ],
+)
+async def test_a_resend_with_another_header_is_a_copy(
+    refreshed: str, number: int, handled: bool
+) -> None:
+    """Advanced Sequencing: "Once a recipient has received one copy of a message, they MUST ignore
+    subsequent copies". Number 2 waits for 1; of 12, the digest is in the store alone.
+    """
+    heard: list[Message] = []
+
+    async def hear(message: Message, _: HandlerConnection) -> None:
+        heard.append(message)
+
+    listener = DidcommListener(read_options({"listen": "127.0.0.1:0", "protocols": [AUCTION]}, "x"))
+    store, handler = SqlStore("sqlite://"), hear if handled else None
+    async with Receiver("x", listener, store, handler=handler) as receiver:
+        await receiver.aligned(timeout_s=30)
+        later = range(2, 3) if number == 2 else range(1, 21) if number == 12 else range(1, 2)
+        for order in later:
+            assert (await post(listener.address, plain(order)))[0] == 202
+        if handled and number == 12:
+            await until(lambda: len(heard) == len(later))
+        again = plain(number, sent_count=2, **REFRESHED[refreshed])
+        assert (await post(listener.address, again))[0] == 202
+        health = receiver.health().intake
+        assert health
+        assert (health.accepted, health.duplicates) == (len(later), 1)
+        # What the handler took is known by its content alone.
+        told = {} if handled and number == 12 else {"headers-changed": 1}
+        assert health.deviations == told
+        # The same header under another body, or another id, is no copy.
+        for other in ({"body": {"amount": 1}}, {"id": "another"}, {"attachments": [{"id": "a"}]}):
+            status, problem, _ = await post(listener.address, {**again, **other})
+            assert (status, problem["title"]) == (409, "content-changed")
 
 
 @pytest.mark.asyncio

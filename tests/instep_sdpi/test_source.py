@@ -21,10 +21,11 @@ from yarl import URL
 
 from instep import AlignmentSettings, Consumer, ConsumerSettings
 from instep.errors import DiscoveryError, NoStreamError, SourceError
+from instep.model import Batch, CommitResult
 from instep_sdpi import SdpiSource, read_options
 from instep_sql import SqlStore
 from instep_sql.plugin import sink
-from tests.instep_sdpi.provider_kit import ENVELOPE, FakeProvider, providing
+from tests.instep_sdpi.provider_kit import ENVELOPE, FakeProvider, FakeSubscription, providing
 from tests.instep_sdpi.relay_kit import relaying
 
 pytestmark = pytest.mark.asyncio
@@ -96,8 +97,10 @@ class Site:
 
 
 @asynccontextmanager
-async def site(provider: FakeProvider, path: Path, **options: Any) -> AsyncIterator[Site]:
-    made = Site(provider, SqlStore(f"sqlite:///{path}/store.db"), **options)
+async def site(
+    provider: FakeProvider, path: Path, store: SqlStore | None = None, **options: Any
+) -> AsyncIterator[Site]:
+    made = Site(provider, store or SqlStore(f"sqlite:///{path}/store.db"), **options)
     listening = asyncio.create_task(made.listen())
     await asyncio.sleep(0)
     async with made.consumer:
@@ -342,13 +345,78 @@ async def test_r0800_a_report_may_come_before_the_subscribe_response(tmp_path: P
 
     async with providing() as provider:
         provider.__class__ = Hasty
-        async with site(provider, tmp_path, feed={"answer_within_s": 0.2}) as made:
-            await made.until(lambda: made.consumer.health().aligned)
+        async with site(provider, tmp_path) as made:
             await made.agrees()
+            assert provider.statuses == [202]  # type: ignore[attr-defined]
             assert await provider.notify(provider.set("m2", "next")) == [202]
             await made.agrees()
             assert made.attempt == 1
-            assert provider.statuses in ([202], [503])  # type: ignore[attr-defined]
+
+
+async def test_r0800_a_provider_that_drops_whoever_answers_a_fault_is_followed(
+    tmp_path: Path,
+) -> None:
+    """It reports before it answers Subscribe, and a fault ends the subscription."""
+
+    class Strict(FakeProvider):
+        async def _subscribe(self, root: ET.Element, path: str) -> str:
+            response = await super()._subscribe(root, path)
+            await self.notify(self.set("m1", "hasty"))
+            return response
+
+        async def post(
+            self, subscription: FakeSubscription, body: str, number: int, **headers: str
+        ) -> int:
+            status = await super().post(subscription, body, number, **headers)
+            if status >= 400:
+                self.subscriptions.pop(subscription.name, None)
+            return status
+
+    async with providing() as provider:
+        provider.__class__ = Strict
+        async with site(provider, tmp_path) as made:
+            (to,) = provider.subscriptions.values()
+            await made.until(lambda: to.number == 2)
+            for value in range(20):
+                assert await provider.notify(provider.set("m1", str(value))) == [202]
+            await made.agrees()
+        assert (provider.counts["Subscribe"], provider.counts["GetMdib"]) == (1, 1)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+async def test_r0802_other_content_after_a_fault_of_ours_costs_no_subscription(
+    tmp_path: Path, durable: bool
+) -> None:
+    """The store was too slow for the report; it has it meanwhile, or is about to."""
+
+    class SlowStore(SqlStore):
+        free = asyncio.Event()
+
+        async def commit(self, batch: Batch) -> CommitResult:
+            await self.free.wait()
+            return await super().commit(batch)
+
+    free = SlowStore.free
+    free.set()
+    async with providing() as provider:
+        store = SlowStore(f"sqlite:///{tmp_path}/store.db")
+        feed = {"answer_within_s": 0.1 if durable else 2.0}
+        async with site(provider, tmp_path, store, feed=feed) as made:
+            await made.agrees()
+            (to,) = provider.subscriptions.values()
+            free.clear()
+            assert await provider.notify(provider.set("m1", "first")) == [503]
+            if durable:
+                free.set()
+                await made.agrees()
+            other = asyncio.create_task(provider.notify(provider.set("m1", "other")))
+            await asyncio.sleep(0.05)
+            free.set()
+            assert await other == [202]
+            assert await provider.notify(provider.set("m2", "next")) == [202]
+            await made.agrees()
+            assert (to.number, made.attempt) == (3, 1)
+        assert (provider.counts["Subscribe"], provider.counts["GetMdib"]) == (1, 1)
 
 
 async def test_responses_of_the_provider_may_be_gzip(tmp_path: Path) -> None:

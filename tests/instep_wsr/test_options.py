@@ -47,7 +47,7 @@ def test_the_defaults_of_a_group_stay_where_one_is_changed() -> None:
 
 def test_the_defaults_are_those_of_the_standard() -> None:
     options = read_options(HERE, "x")
-    assert options.acknowledge is Acknowledge.DELIVERY
+    assert options.acknowledge is Acknowledge.RECEIPT
     assert options.persist_duration_s is None
     assert options.listen == "http://127.0.0.1:0/rm"
 

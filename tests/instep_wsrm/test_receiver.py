@@ -207,7 +207,7 @@ async def test_at_most_once_gives_up_what_does_not_come_in_time() -> None:
 
         await until(delivered)
         late = await site.say(sequence(name, 2), message(2))
-        assert (late.status, late.fault) == (400, "Sender")
+        assert (late.status, late.fault) == (400, "SequenceClosed")
         assert (await site.say(about("AckRequested", name))).ranges() == [(1, 1), (3, 3)]
         assert await site.numbers(name) == [1, 3]
 

@@ -229,6 +229,51 @@ _NUMBERS: Final = [
         "else:",
         "tests/instep/runtime/messages/test_outbound.py::test_a_peer_that_never_answers_holds_up_no_other",
     ),
+    Mutation(
+        "S13",
+        f"{_S}sequencer.py::Sequencer._note_end",
+        "outcome.ended += [",
+        "_ = [",
+        f"{_TS}test_number_ends.py::test_s13_each_number_has_an_end",
+    ),
+    Mutation(
+        "S13",
+        f"{_S}sequencer.py::Sequencer._note_lost",
+        "numbers - self._window.faulted.ranges()",
+        "numbers",
+        f"{_TS}test_number_ends.py::test_s13_what_expired_is_not_lost_as_well",
+    ),
+    Mutation(
+        "S13",
+        "sdk/instep/runtime/messages/usage.py::InboxUsage.has_room",
+        "and usage.messages + usage.dead_messages + messages <= self._share_messages",
+        "",
+        "tests/instep_sql/messages/test_dead_letter.py"
+        "::test_s13_a_full_share_refuses_only_its_sender",
+    ),
+    Mutation(
+        "S13",
+        "store/instep_sql/messages/dead_letter.py::find_replay",
+        "one.end is NumberEnd.DELIVERED",
+        "one.end is NumberEnd.CANCELLED",
+        "tests/instep_sql/messages/test_dead_letter.py"
+        "::test_s13_a_number_is_delivered_once_though_replayed",
+    ),
+    Mutation(
+        "S14",
+        f"{_S}sequencer.py::Sequencer.due_us",
+        "if since_us is not None:",
+        "if since_us is None:",
+        "tests/examples/test_own_inbox.py::test_s14_a_gap_ends_by_the_clock_also_after_a_restart",
+    ),
+    Mutation(
+        "S13",
+        "store/instep_sql/messages/dead_letter.py::bury",
+        "if one.end in UNDELIVERED",
+        "if one.end not in UNDELIVERED",
+        "tests/instep_sql/messages/test_dead_letter.py"
+        "::test_s13_what_was_accepted_is_kept_with_its_body",
+    ),
 ]
 
 

@@ -12,6 +12,7 @@ from tests.simulation.alignment.simulation import SeedFailedError, SeedResult, s
 from tests.simulation.sdpi.simulation import simulate_sdpi
 from tests.simulation.seeds import (
     run_all,
+    run_endings,
     run_numbered,
     run_sdpi,
     run_seed,
@@ -44,6 +45,9 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument(
         "--sequences", type=int, default=100, help="seeds of the numbered sequences, beside these"
+    )
+    parser.add_argument(
+        "--endings", type=int, default=100, help="seeds of numbers that end in every way"
     )
     parser.add_argument(
         "--sequenced-feeds",
@@ -97,6 +101,7 @@ def main() -> int:
     print("; ".join(f"{kind}: {count:,}" for kind, count in sorted(counts.items())))
     for run, name, count in (
         (run_sequences, "sequences", given.sequences),
+        (run_endings, "ends of numbers", given.endings),
         (run_soap, "SOAP protocols", given.soap),
         (run_numbered, "numbered entities", given.sequenced_feeds),
         (run_sdpi, "reports of a device", given.sdpi),

@@ -10,10 +10,19 @@ from tests.simulation.alignment.simulation import SeedFailedError, SeedResult, s
 from tests.simulation.database_files import database_folder, use_folder
 from tests.simulation.sdpi.simulation import simulate_sdpi
 from tests.simulation.sequenced_feed.simulation import NumberedFailedError, simulate_numbered
+from tests.simulation.sequencing.endings import simulate_endings
 from tests.simulation.sequencing.simulation import SequencesFailedError, simulate_sequences
 from tests.simulation.soap.simulation import SoapFailedError, simulate_soap
 
-__all__ = ["run_all", "run_numbered", "run_sdpi", "run_seed", "run_sequences", "run_soap"]
+__all__ = [
+    "run_all",
+    "run_endings",
+    "run_numbered",
+    "run_sdpi",
+    "run_seed",
+    "run_sequences",
+    "run_soap",
+]
 
 T = TypeVar("T")
 
@@ -43,6 +52,15 @@ def run_sequences(seed: int) -> str:
     """The text of a failure; empty where there is none."""
     try:
         simulate_sequences(seed)
+    except SequencesFailedError as error:
+        return str(error)
+    return ""
+
+
+def run_endings(seed: int) -> str:
+    """The text of a failure; empty where there is none."""
+    try:
+        simulate_endings(seed)
     except SequencesFailedError as error:
         return str(error)
     return ""

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from hashlib import sha256
 from typing import Annotated, Any
+from zlib import crc32
 
 import msgspec
 
 from instep.model.conversion import converter
+from instep.model.messages import CONTENT_BYTES
 from instep.sequencing.settings import MAX_MESSAGE_NUMBER
 from instep_didcomm.problems import MessageRefusedError, Reason
 from instep_didcomm.wire.received_orders import GapDetector
@@ -29,7 +31,8 @@ _MAX_DETECTORS = 1000
 _MAX_GAPS = 100_000
 _MAX_RECIPIENTS = 1000
 _LONGEST_TYPE = 2048
-_DIGEST_BYTES = 16
+_CONTENT = ("id", "body", "attachments")
+"""With thread, sender and order, which its sequence and number are, these are the message."""
 _VOLATILE = frozenset({"sent_count", "received_orders", "please_ack", "ack"})
 """Headers that may differ between two deliveries of one message."""
 _RARE = frozenset({"pthid", "to", "custom_headers", "received_orders", "please_ack"})
@@ -143,14 +146,16 @@ def _read_any(message: dict[str, Any], report_deviation: Callable[[str], object]
 
 
 def digest_of(message: dict[str, Any]) -> bytes:
-    """The digest of the headers and the body that every delivery of the message repeats,
-    independent of how the JSON is written.
+    """The digest of the content, and behind it that of the headers that every delivery of the
+    message repeats (`MessageHeader.digest`), independent of how the JSON is written.
     """
-    lasting = _lasting(message)
+    headers = dict(message)
+    content = [headers.pop(name, None) for name in _CONTENT]
     nested = message.get("custom_headers")
     if isinstance(nested, dict):
-        lasting = {**lasting, "custom_headers": _lasting(nested)}
-    return sha256(_in_order.encode(lasting)).digest()[:_DIGEST_BYTES]
+        headers["custom_headers"] = _lasting(nested)
+    told = crc32(_in_order.encode(_lasting(headers)))
+    return sha256(_in_order.encode(content)).digest()[:CONTENT_BYTES] + told.to_bytes(4)
 
 
 def _lasting(headers: dict[str, Any]) -> dict[str, Any]:

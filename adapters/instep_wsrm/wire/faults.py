@@ -34,6 +34,13 @@ _ACKNOWLEDGED: Final = {
     "Final": (),
 }
 """What SequenceAcknowledgement consists of, with the attributes."""
+_NEVER: Final = {
+    Refusal.GIVEN_UP: "The Sequence is closed to this wsrm:MessageNumber: delivery went on without"
+    " it, and it will never be accepted. SequenceCancel of the number is answered.",
+    Refusal.TOO_MANY_GAPS: "The Sequence is closed to more gaps: it has as many ranges of numbers"
+    " as are kept. SequenceFill of earlier numbers closes some.",
+}
+"""No code of WS-RM is about one number; this one says what will not be accepted any more."""
 _NOT_NOW: Final = frozenset({Refusal.FULL, Refusal.UNAVAILABLE, Refusal.TOO_FAR_AHEAD})
 
 
@@ -117,6 +124,10 @@ def refused(version: RmVersion, identifier: str, refusal: Refusal) -> SoapFaultE
             reason = "The wsrm:MessageNumber is so far ahead that the Sequence cannot reach it."
         case Refusal.CLOSED if version.closes:
             name, reason = "SequenceClosed", "The Sequence is closed and accepts no new messages."
+        case Refusal.GIVEN_UP | Refusal.TOO_MANY_GAPS if version.closes:
+            name, reason = "SequenceClosed", _NEVER[refusal]
+        case Refusal.GIVEN_UP | Refusal.TOO_MANY_GAPS:
+            return terminated(version, identifier, _NEVER[refusal])
         case Refusal.BEYOND_LAST if not version.closes:
             name = "LastMessageNumberExceeded"
             reason = "The value for wsrm:MessageNumber exceeds the value of the last message."

@@ -14,7 +14,7 @@ from instep.cli.command_group import LazyCommand, group, imported
 from instep.cli.debug import DEBUG
 from instep.config.entry_points import command_points, load_command, summary
 
-__all__ = ["COMMANDS", "GROUPS", "app"]
+__all__ = ["BELOW", "COMMANDS", "GROUPS", "app"]
 
 COMMANDS: Final = {
     "check": (
@@ -77,12 +77,14 @@ GROUPS: Final = {
         "See numbered sequences, and help those that are stuck.",
         {
             "list": ("instep.cli.sequences:list_", "Show what is received, missing and waiting."),
+            "show": ("instep.cli.sequences:show", "Show what became of each number of one."),
             "give-up": (
                 "instep.cli.sequences:give_up",
                 "Go on without the messages that are missing.",
             ),
             "reset": ("instep.cli.sequences:reset", "Let a sequence begin anew."),
             "close": ("instep.cli.sequences:close", "Accept nothing more of a sequence."),
+            "resume": ("instep.cli.sequences:resume", "Let one that has failed go on."),
         },
     ),
     "sweep": (
@@ -96,12 +98,35 @@ GROUPS: Final = {
 """Name → the line of a group in that list, and its commands as in `COMMANDS`."""
 
 
+BELOW: Final = {
+    "messages": {
+        "dead": (
+            "See, deliver and forget what was accepted and is not delivered.",
+            {
+                "list": ("instep.cli.dead_letter:list_", "List it, with the reasons."),
+                "show": ("instep.cli.dead_letter:show", "Show one message whole."),
+                "replay": ("instep.cli.dead_letter:replay", "Deliver messages of it."),
+                "export": ("instep.cli.dead_letter:export", "Write all of it as JSON lines."),
+                "drop": ("instep.cli.dead_letter:drop", "Forget messages for good."),
+            },
+        )
+    }
+}
+"""Name of a command → its groups, each as in `GROUPS`."""
+
+
 class _Root(TyperGroup):
     """All commands: first our own, then those of plug-ins."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.commands.update(_lazy(COMMANDS))
+        for name, groups in BELOW.items():
+            words, target = COMMANDS[name][1], COMMANDS[name][0]
+            below = {
+                inner: group(inner, told, _lazy(verbs)) for inner, (told, verbs) in groups.items()
+            }
+            self.commands[name] = LazyCommand(name, words, imported(target), below)
         for name, (words, verbs) in GROUPS.items():
             self.commands[name] = group(name, words, _lazy(verbs))
         self._looked_for_plugins = False

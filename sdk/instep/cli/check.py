@@ -20,7 +20,7 @@ from instep.config.file import (
     load,
 )
 from instep.config.plugins import check as check_plugins
-from instep.config.plugins import shown_sink, shown_source
+from instep.config.plugins import shown_sink, shown_source, warnings_of
 from instep.runtime.settings import ConsumerSettings
 
 __all__ = ["check"]
@@ -46,6 +46,8 @@ def check(config: ConfigArgument = None, output: FormatOption = Format.TABLE) ->
         table.add_row("  settings", Text(changed or "all default"))
         if consumer.workers > 1:
             table.add_row("  workers", Text(f"{consumer.workers} processes"))
+        for warning in warnings_of(consumer):
+            table.add_row("  warning", Text(plain(warning), style="yellow"))
         if consumer.isolation is Isolation.PROCESS:
             limit = consumer.memory_limit_bytes
             most = f", {limit:,} bytes" if limit else ""
@@ -67,6 +69,7 @@ def _facts(consumer: ConsumerConfiguration) -> dict[str, Any]:
         "isolation": consumer.isolation,
         "memory_limit_bytes": consumer.memory_limit_bytes,
         "settings": dict(_changed(consumer.settings, ConsumerSettings())),
+        "warnings": warnings_of(consumer),
     }
 
 

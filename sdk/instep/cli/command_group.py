@@ -20,16 +20,28 @@ __all__ = ["LazyCommand", "commands_of", "group", "imported"]
 class LazyCommand(TyperCommand):
     """Stands for a command in the list of its group, and becomes it when it is run."""
 
-    def __init__(self, name: str, summary: str, load: Callable[[], Command]) -> None:
-        """`load` imports the command or the group; `summary` is its line in the list."""
+    def __init__(
+        self,
+        name: str,
+        summary: str,
+        load: Callable[[], Command],
+        groups: Mapping[str, TyperGroup] | None = None,
+    ) -> None:
+        """`load` imports the command or the group; `summary` is its line in the list. `groups`: the
+        first argument that names one of them leads to it.
+        """
         super().__init__(name, help=summary, rich_markup_mode=None)
         self._summary = summary
         self._load = load
+        self.groups = dict(groups or {})
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ) -> Any:
         """The context of the command itself, now imported."""
+        if args and args[0] in self.groups:
+            name = f"{info_name} {args[0]}"
+            return self.groups[args[0]].make_context(name, args[1:], parent, **extra)
         return self.loaded().make_context(info_name, args, parent, **extra)
 
     def loaded(self) -> Any:
@@ -66,6 +78,8 @@ def group(name: str, summary: str, commands: Mapping[str, LazyCommand]) -> Typer
 
 def commands_of(command: Any) -> dict[str, Any]:
     """The commands of a group by their names, those of plug-ins too; of a command none."""
+    if isinstance(command, LazyCommand) and command.groups:
+        return dict(command.groups)
     loaded = command.loaded() if isinstance(command, LazyCommand) else command
     if not isinstance(loaded, TyperGroup):
         return {}

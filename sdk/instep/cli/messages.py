@@ -35,7 +35,7 @@ from instep.cli.store import (
 from instep.model.messages import StoredMessage
 from instep.ports.reader import MessageReader
 
-__all__ = ["messages"]
+__all__ = ["messages", "shown_body"]
 
 _BODY_SHOWN_BYTES: Final = 400
 """Bytes of a body that are read for the table, whose column shows fewer."""
@@ -49,7 +49,8 @@ def messages(
     limit: LimitOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List the delivered messages of numbered sequences, in the order of delivery.
+    """List the delivered messages of numbered sequences, in the order of delivery. `instep messages
+    dead` is about those that are not delivered.
 
     A stream is one sequence. A body that is JSON is shown as it is, other text as a string, and
     what is no text as {"base64": …}.
@@ -114,12 +115,13 @@ def _line(message: StoredMessage) -> dict[str, Any]:
         "received_at": stamp(message.received_at_us),
         "delivered_at": stamp(message.delivered_at_us),
         "attributes": one_line(message.attributes),
-        "body": _body(message.body),
+        "body": shown_body(message.body),
         "attachments": message.attachments,
     }
 
 
-def _body(body: bytes) -> Any:
+def shown_body(body: bytes) -> Any:
+    """A body as JSON has it: as it is, as text, or in base64."""
     try:
         msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):

@@ -1,10 +1,11 @@
 """`instep sequences`, and the part of `instep status` about numbered sequences: their ranges, gaps
-and waiting messages.
+and waiting messages, and what became of their numbers.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from pathlib import Path
@@ -25,18 +26,37 @@ from instep.cli.store import (
 )
 from instep.errors import ConfigurationError
 from instep.model.ranges import Ranges
-from instep.ports.message_store import OperatorAction
 from instep.ports.reader import (
     MessageReader,
     SequenceCounts,
     SequenceStatus,
     StoreReader,
 )
+from instep.sequencing.ends import NumberEnd, RecordedEnd, resolve_ends
+from instep.sequencing.remedies import OperatorAction, why_not
+from instep.sequencing.settings import SequencerSettings
 
-__all__ = ["close", "give_up", "list_", "reset", "show_sequences"]
+__all__ = [
+    "Wait",
+    "action_outcome",
+    "close",
+    "give_up",
+    "list_",
+    "reset",
+    "resume",
+    "show",
+    "show_sequences",
+]
 
 _SHOWN_RANGES = 10
 _SHOWN_SEQUENCES = 100
+_POLL_S = 0.1
+_NAMES = {
+    NumberEnd.LOST: "lost",
+    NumberEnd.EXPIRED: "expired",
+    NumberEnd.FAILED: "failed_numbers",
+}
+_TROUBLES = tuple(_NAMES)
 
 
 async def show_sequences(reader: StoreReader, consumer: str | None, output: Format) -> int:
@@ -70,6 +90,21 @@ async def show_sequences(reader: StoreReader, consumer: str | None, output: Form
     return total
 
 
+def _remark(one: SequenceStatus, facts: dict[str, Any]) -> str:
+    """What needs attention, in one line."""
+    parts = ["blocked: " * one.blocked + one.error, facts["reason"]]
+    parts += [f"{end!s} {facts[_NAMES[end]]}" for end in _TROUBLES if facts[_NAMES[end]]]
+    if facts["content_changed"]:
+        parts.append(f"other content came {facts['content_changed']:,} times")
+    return ", ".join(filter(None, parts))
+
+
+Wait = Annotated[
+    float,
+    typer.Option(
+        "--wait", metavar="SECONDS", min=0, max=3600, help="How long to wait until it is done."
+    ),
+]
 Sequence = Annotated[str, typer.Option("--stream", metavar="ID", help="The sequence.")]
 
 
@@ -81,7 +116,8 @@ def list_(
     troubled: Annotated[
         bool,
         typer.Option(
-            "--troubled", help="Only those that have failed, are blocked, or wait behind a gap."
+            "--troubled",
+            help="Only those that have failed, are blocked, wait behind a gap, or lost something.",
         ),
     ] = False,
     limit: LimitOption = None,
@@ -89,6 +125,21 @@ def list_(
 ) -> None:
     """Show sequences with what is received, missing and waiting; all of them as JSON lines."""
     asyncio.run(_list(config, store, consumer, stream, troubled, limit, output))
+
+
+def show(
+    id: Annotated[str, typer.Argument(metavar="ID")],
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Show one sequence, and what became of each of its numbers.
+
+    Of a sequence that was forgotten, what is recorded. As JSON lines: the sequence, then each range
+    of numbers with its end.
+    """
+    asyncio.run(_show(config, store, consumer, id, output))
 
 
 def give_up(
@@ -102,10 +153,16 @@ def give_up(
             "--through", metavar="N", help="The last number given up.", show_default="the highest"
         ),
     ] = None,
+    wait_s: Wait = 3.0,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Go on without the messages that are missing: they are reported as lost, and refused later."""
-    asyncio.run(_act(config, store, consumer, stream, OperatorAction.GIVE_UP, through, output))
+    """Go on without the messages that are missing: they are reported as lost, and refused later.
+
+    In a sequence that has failed, what it kept is delivered; it accepts nothing new before
+    `instep sequences resume`.
+    """
+    act = _act(config, store, consumer, stream, OperatorAction.GIVE_UP, through, wait_s, output)
+    asyncio.run(act)
 
 
 def reset(
@@ -117,10 +174,14 @@ def reset(
         int | None,
         typer.Option("--next", metavar="N", help="The next number.", show_default="the first"),
     ] = None,
+    wait_s: Wait = 3.0,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Let a sequence begin anew, also after it has failed; what waits behind a gap is dropped."""
-    asyncio.run(_act(config, store, consumer, stream, OperatorAction.RESET, following, output))
+    """Let a sequence begin anew, also after it has failed; what waits behind a gap goes to the dead
+    letter.
+    """
+    act = _act(config, store, consumer, stream, OperatorAction.RESET, following, wait_s, output)
+    asyncio.run(act)
 
 
 def close(
@@ -128,10 +189,27 @@ def close(
     config: ConfigArgument = None,
     store: StoreOption = None,
     consumer: ConsumerOption = None,
+    wait_s: Wait = 3.0,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Accept nothing more of a sequence; in time it is forgotten."""
-    asyncio.run(_act(config, store, consumer, stream, OperatorAction.CLOSE, None, output))
+    act = _act(config, store, consumer, stream, OperatorAction.CLOSE, None, wait_s, output)
+    asyncio.run(act)
+
+
+def resume(
+    stream: Sequence,
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    wait_s: Wait = 3.0,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Let a sequence that has failed go on: what is missing may come again, and what it kept
+    follows in order.
+    """
+    act = _act(config, store, consumer, stream, OperatorAction.RESUME, None, wait_s, output)
+    asyncio.run(act)
 
 
 async def _list(
@@ -151,7 +229,7 @@ async def _list(
             if output is Format.JSONL:
                 json_line(facts)
             else:
-                remarks = "blocked: " * one.blocked + one.error
+                remarks = _remark(one, facts)
                 text = f"{facts['phase']}, next {facts['next_number']}"
                 text += f", missing {facts['missing']}" if facts["missing"] else ""
                 text += f", cancelled {facts['cancelled']}" if facts["cancelled"] else ""
@@ -162,6 +240,67 @@ async def _list(
                 break
     if not count and output is Format.TABLE:
         typer.echo("no such sequence")
+
+
+async def _show(
+    config: Path | None, store: str | None, consumer: str | None, stream: str, output: Format
+) -> None:
+    found = False
+    async with open_stores(config, store, consumer, "sequences show") as places:
+        for place in places:
+            if not isinstance(place.reader, MessageReader):
+                continue
+            known = [one async for one in place.reader.sequences(stream=stream)]
+            status = {one.consumer: one for one in known}
+            for name in filter(place.has, await place.reader.consumers_of_messages()):
+                ends = await place.reader.numbers(name, stream)
+                if name in status or ends:
+                    found = True
+                    _show_one(name, stream, status.get(name), ends, output)
+    if not found:
+        raise _unknown_sequence(stream, "ID")
+
+
+def _show_one(
+    consumer: str,
+    stream: str,
+    status: SequenceStatus | None,
+    ends: list[RecordedEnd],
+    output: Format,
+) -> None:
+    facts = (
+        _facts(status)
+        if status is not None
+        else {"consumer": consumer, "sequence": stream, "phase": "forgotten"}
+    )
+    lines = [
+        {
+            "numbers": str(Ranges.of((one.low, one.high))),
+            "end": one.end,
+            "reason": one.reason,
+            "by": one.by,
+            "told": one.told,
+            "decided_at": stamp(one.at_us) if one.at_us else None,
+            "epoch": one.epoch,
+        }
+        for one in ends
+    ]
+    if output is Format.JSONL:
+        for line in (facts, *lines):
+            json_line(line)
+        return
+    typer.echo(plain(f"{consumer} / {stream}"))
+    for name, value in facts.items():
+        if name not in ("consumer", "sequence") and value not in ("", None, False):
+            typer.echo(plain(f"  {name.replace('_', ' ')}: {value}"))
+    for line in lines:
+        words = [f"  {line['numbers']}: {line['end']}"]
+        words += [f"({line['reason']})"] if line["reason"] else []
+        words += [f"by the {line['by']}"] if line["by"] else []
+        words += [f"told: {line['told']}"] if line["told"] else []
+        words += [str(line["decided_at"])] if line["decided_at"] else []
+        words += [f"count {line['epoch']}"] if line["epoch"] else []
+        typer.echo(plain(" ".join(words)))
 
 
 async def _chosen(
@@ -183,27 +322,67 @@ async def _act(
     stream: str,
     action: OperatorAction,
     number: int | None,
+    wait_s: float,
     output: Format,
 ) -> None:
-    asked = []
+    found = failed = False
     async with open_stores(config, store, consumer, "sequences") as places:
         for place in places:
             if not isinstance(place.reader, MessageReader):
                 continue
-            names = filter(place.has, await place.reader.count_sequences())
-            ask = place.reader.request_action
-            asked += [name for name in names if await ask(name, stream, action, number)]
-    if not asked:
-        raise ConfigurationError(
-            f"there is no sequence {stream!r}",
-            where="--stream",
-            hint="`instep sequences list` shows them",
-        )
+            known = [one async for one in place.reader.sequences(stream=stream)]
+            for one in known:
+                if place.has(one.consumer):
+                    found = True
+                    outcome = await _ask(place.reader, one, action, number, wait_s)
+                    failed = failed or ": refused: " in outcome
+                    _tell(one, action, number, outcome, output)
+    if not found:
+        raise _unknown_sequence(stream, "--stream")
+    if failed:
+        raise typer.Exit(1)
+
+
+async def _ask(
+    reader: MessageReader,
+    one: SequenceStatus,
+    action: OperatorAction,
+    number: int | None,
+    wait_s: float,
+) -> str:
+    """Ask for an action; returns what became of it, empty where nobody has done it in time."""
+    settings = one.state.settings or SequencerSettings()
+    why = why_not(one.state, settings, action, number, held=one.held > 0)
+    if why:
+        return f"{action!s}: refused: {why}"
+    id = await reader.request_action(one.consumer, one.stream, action, number)
+    return await action_outcome(reader, id, time.monotonic() + wait_s)
+
+
+async def action_outcome(reader: MessageReader, id: int, until_s: float) -> str:
+    """What became of a request; empty where nobody has done it by then (monotonic time)."""
+    while True:
+        outcome = await reader.action_outcome(id)
+        if outcome or not id or time.monotonic() >= until_s:
+            return outcome
+        await asyncio.sleep(_POLL_S)
+
+
+def _tell(
+    one: SequenceStatus, action: OperatorAction, number: int | None, outcome: str, output: Format
+) -> None:
     if output is Format.JSONL:
-        for name in asked:
-            json_line({"consumer": name, "sequence": stream, "action": action, "number": number})
-        return
-    typer.echo(f"{action!s}: the consumer, running now or later, does it within seconds")
+        told = {"consumer": one.consumer, "sequence": one.stream, "action": action}
+        json_line({**told, "number": number, "outcome": outcome})
+    else:
+        later = f"{action!s}: the consumer, running now or later, does it within seconds"
+        typer.echo(plain(outcome or later))
+
+
+def _unknown_sequence(stream: str, where: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"there is no sequence {stream!r}", where=where, hint="`instep sequences list` shows them"
+    )
 
 
 async def _show_table(
@@ -221,7 +400,7 @@ async def _show_table(
         if listing.rows >= _SHOWN_SEQUENCES:
             break
         facts = _facts(one)
-        remarks = "blocked: " * one.blocked + one.error
+        remarks = _remark(one, facts)
         if facts["cancelled"]:
             remarks = f"{remarks} cancelled {facts['cancelled']}".strip()
         if facts["due_at"]:
@@ -237,6 +416,9 @@ async def _show_table(
         )
     if listing.rows:
         listing.flush()
+    for name, each in counts.items():
+        for told in _dead_and_deviations(each):
+            console.print(f"{plain(name)}: {told}", markup=False, soft_wrap=True)
     for name, each in counts.items() if many else ():
         console.print(
             f"{plain(name)}: {each.sequences:,} sequences, {each.held:,} messages held, "
@@ -246,8 +428,29 @@ async def _show_table(
         )
 
 
+def _dead_and_deviations(counts: SequenceCounts) -> list[str]:
+    """What the dead letter has, and in what the peers deviate."""
+    told = []
+    if counts.dead:
+        told.append(
+            f"{counts.dead:,} messages in the dead letter, {counts.dead_bytes:,} bytes, the oldest "
+            f"since {stamp(counts.dead_since_us)}; `instep messages dead list` shows them"
+        )
+    if counts.ended:
+        ended = ", ".join(f"{count:,} {end}" for end, count in sorted(counts.ended.items()))
+        told.append(f"numbers that ended otherwise than by delivery: {ended}")
+    if counts.deviations:
+        kinds = sorted(counts.deviations.items())
+        told.append(f"deviations: {', '.join(f'{kind} {count:,}' for kind, count in kinds)}")
+    return told
+
+
 def _facts(one: SequenceStatus) -> dict[str, Any]:
     state = one.state
+    ends: dict[NumberEnd, Ranges] = {}
+    for end in resolve_ends(state, one.held_numbers, one.record):
+        if end.epoch == state.epoch:
+            ends.setdefault(end.end, Ranges()).add_range(end.low, end.high)
     accounted = state.received | state.cancelled
     last = max((n for n in (state.received.last, state.announced) if n is not None), default=None)
     missing = list(accounted.gaps(state.next_number, last)) if last is not None else []
@@ -261,6 +464,10 @@ def _facts(one: SequenceStatus) -> dict[str, Any]:
         "gaps": len(missing),
         "cancelled": _text(state.cancelled),
         "faulted": _text(state.faulted.ranges()),
+        **{_NAMES[end]: _text(ends.get(end, Ranges())) for end in _TROUBLES},
+        "filled": _text(ends.get(NumberEnd.FILLED, Ranges())),
+        "reason": state.reason,
+        "content_changed": state.content_changed,
         "last_number": state.last_number,
         "held": one.held,
         "waiting": one.waiting,

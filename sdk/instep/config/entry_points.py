@@ -22,7 +22,7 @@ __all__ = ["Command", "broken", "command_points", "install_hint", "load_command"
 Command = Callable[..., Any] | Mapping[str, Callable[..., Any]]
 """A command, or the commands of a group by their names."""
 
-_OTHER_MODULES: Final = {"delta": "delta-spark"}
+_OTHER_MODULES: Final = {"delta": "delta-spark", "nats": "nats-py"}
 """Module → the distribution that installs it, where their names differ by more than a sign."""
 _OPTIONAL: Final = re.compile(r"""([\w.-]+).*extra\s*==\s*["']([\w.-]+)["']""")
 """The distribution and the extra of a requirement that an extra adds."""

@@ -25,6 +25,7 @@ class ListenerPlugin(Generic[OptionsT]):
         read_options: Reads a table into it. Raises `ConfigurationError`.
         listener: Makes a listener, which listens to nothing yet. Raises `ConfigurationError`.
         deviations: Kind → what that departure from the specification means.
+        risks: What may be lost with these options, for `instep check`.
     """
 
     def __init__(
@@ -33,17 +34,22 @@ class ListenerPlugin(Generic[OptionsT]):
         read_options: Callable[[Mapping[str, Any], str], OptionsT],
         listener: Callable[[OptionsT, str], Listener],
         deviations: Mapping[str, str],
+        risks: Callable[[OptionsT], list[str]] | None = None,
     ) -> None:
         self.options = options
         self.deviations = deviations
         self._read_options = read_options
         self._listener = listener
+        self._risks = risks
 
     def check(self, options: Mapping[str, Any], where: str) -> None:
         self.build(options, where)
 
     def build(self, options: Mapping[str, Any], where: str) -> Listener:
         return self._listener(self._read_options(options, where), where)
+
+    def warnings(self, options: Mapping[str, Any]) -> list[str]:
+        return [] if self._risks is None else self._risks(self._read_options(options, "source"))
 
     def shown(self, table: Mapping[str, Any]) -> dict[str, Any]:
         return shown_table(self.options, table)

@@ -32,6 +32,7 @@ __all__ = [
     "source_plugin",
     "store_plugin",
     "verifier_plugin",
+    "warnings_of",
 ]
 
 _SOURCES: Final = "instep.sources"
@@ -133,6 +134,14 @@ def check(consumer: ConsumerConfiguration) -> None:
         plugin: SourcePlugin | SinkPlugin = _loaded(group, part.kind, f"{part.where}.kind")
         with _errors_of(part, group):
             plugin.check(part.options, part.where)
+
+
+def warnings_of(consumer: ConsumerConfiguration) -> list[str]:
+    """What a good configuration may lose all the same, as its source says it (`SourcePlugin`)."""
+    plugin = source_plugin(consumer.source.kind)
+    warnings = getattr(plugin, "warnings", None)
+    with _errors_of(consumer.source, _SOURCES):
+        return [] if warnings is None else list(warnings(consumer.source.options))
 
 
 def shown_source(part: PluginConfiguration) -> dict[str, Any]:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["UNSEQUENCED", "Attachment", "Message", "MessageHeader", "StoredMessage"]
+__all__ = [
+    "CONTENT_BYTES",
+    "UNSEQUENCED",
+    "Attachment",
+    "Message",
+    "MessageHeader",
+    "StoredMessage",
+]
+
+CONTENT_BYTES = 16
+"""The bytes of a digest that tell whether two messages are the same."""
 
 
 class MessageHeader(msgspec.Struct, gc=False):
@@ -14,7 +24,10 @@ class MessageHeader(msgspec.Struct, gc=False):
 
     number: int
     digest: bytes = b""
-    """A digest of the content (S7); empty if contents are not compared."""
+    """A digest of the content (S7); empty if contents are not compared. What follows after
+    `CONTENT_BYTES` is a digest of headers that every copy repeats: with others it is the same
+    message, and a deviation.
+    """
     size_bytes: int = 0
     expires_at_us: int = 0
     """The sender's deadline for delivery (S6); 0 for none."""
@@ -55,7 +68,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     expires_at_us: int = 0
     """The sender's deadline for delivery; 0 for none."""
     digest: bytes = b""
-    """A digest of the content (S7); empty if contents are not compared."""
+    """See `MessageHeader.digest`."""
     sender: str = ""
     attributes: bytes = b"{}"
     """A JSON object: whatever else the adapter wants kept (type, thread, content type …)."""

@@ -194,6 +194,10 @@ class Intake(Protocol):
 class Listener(Protocol):
     """A source of numbered messages, which the peers connect to. `SourcePlugin.build` returns one
     instead of a `Source`.
+
+    One that connects to a broker itself has `last_error` besides: why it cannot receive now, for
+    the health; empty while it can. Its `address` is then that of the broker, empty while it is not
+    connected.
     """
 
     @property
@@ -233,9 +237,10 @@ class Listener(Protocol):
         """
         ...
 
-    async def carry_out(self, scope: str, effect: SequenceEffect) -> None:
+    async def carry_out(self, scope: str, effect: SequenceEffect) -> bool | None:
         """Carry an effect out: send a request to resend, a fault, a report. Calls for several
-        peers, and for one peer, run at the same time. Raises `SourceError` where it could not be
+        peers, and for one peer, run at the same time. Returns False where there is no way to send
+        it, which the record of the numbers says (S13). Raises `SourceError` where it could not be
         sent.
 
         A fault, a failure and an end are stored until this returns, and are carried out again after

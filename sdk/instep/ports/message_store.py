@@ -7,14 +7,15 @@ the transaction of its message as a `HandlerConnection`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from instep.model.messages import Message
 from instep.sequencing.effects import OwedEffect
+from instep.sequencing.ends import EndedNumbers
 from instep.sequencing.outbox import OutboxState
+from instep.sequencing.remedies import OperatorAction
 from instep.sequencing.state import SequencerState
 
 __all__ = [
@@ -118,6 +119,10 @@ class StoredSequence(msgspec.Struct, frozen=True):
     """Messages released for the handler and not yet delivered."""
     peer: str = ""
     """As in the last `SequenceChange`; empty: its name tells the peer."""
+    dead_messages: int = 0
+    """Messages of it in the dead letter, without those that may be discarded …"""
+    dead_bytes: int = 0
+    """… and bytes of them."""
 
 
 class StoredReply(msgspec.Struct, frozen=True):
@@ -137,6 +142,12 @@ class SenderUsage(msgspec.Struct):
     """Messages buffered behind gaps …"""
     size_bytes: int = 0
     """… and bytes of them."""
+    dead_messages: int = 0
+    """Messages in the dead letter, without those that may be discarded (S13) …"""
+    dead_bytes: int = 0
+    """… and bytes of them."""
+    dead_since_us: int = 0
+    """Since when the oldest of them is there, in microseconds since 1970; 0: there is none."""
 
 
 class Obligation(msgspec.Struct, frozen=True):
@@ -149,18 +160,6 @@ class Obligation(msgspec.Struct, frozen=True):
     effect: OwedEffect
 
 
-class OperatorAction(StrEnum):
-    """What an operator can do about a sequence that is stuck."""
-
-    GIVE_UP = "give-up"
-    """Go on without the numbers that did not arrive, up to a number: they are reported as lost."""
-    RESET = "reset"
-    """Begin anew, also after a failure, at a number: messages behind a gap are dropped and reported
-    as lost."""
-    CLOSE = "close"
-    """Accept nothing more; in time the sequence is forgotten."""
-
-
 class OperatorRequest(msgspec.Struct, frozen=True):
     """What an operator wants done about a sequence; the process that receives does it."""
 
@@ -169,7 +168,13 @@ class OperatorRequest(msgspec.Struct, frozen=True):
     action: OperatorAction
     number: int | None = None
     """GIVE_UP: the last number given up; None: the highest known. RESET: the next number; None: the
-    first."""
+    first. REPLAY: the id in the dead letter."""
+    refused: str = ""
+    """REPLAY: why the store cannot do it; empty: it can."""
+    replayed: int | None = None
+    """REPLAY: the number of the message, where it has one …"""
+    counted: bool = False
+    """… and whether it is of the present count of its sequence."""
 
 
 class SequenceChange(msgspec.Struct, gc=False):
@@ -190,8 +195,12 @@ class SequenceChange(msgspec.Struct, gc=False):
     """Messages buffered behind a gap after this change …"""
     held_bytes: int = 0
     """… and bytes of them."""
-    forget: list[tuple[int, int, int]] = []
-    """Buffered messages to forget: (epoch, low, high), both ends included."""
+    ended: list[tuple[EndedNumbers, int]] = []
+    """Numbers to record, with the number of the obligation that tells the sender, or 0. Buffered
+    messages in a range whose end is one of `UNDELIVERED` go to the dead letter (S13).
+    """
+    dead: list[tuple[Message, EndedNumbers]] = []
+    """New messages that were accepted and go to the dead letter at once."""
     keep: list[tuple[int, Message]] = []
     """New messages to buffer: (epoch, message)."""
     release_buffered: list[tuple[int, int]] = []
@@ -213,12 +222,18 @@ class MessageGroup(msgspec.Struct):
     """Whether released messages wait for a handler; else they are delivered to the store."""
     deviations: dict[str, int]
     """Departures of the peers from their specification: kind → count."""
-    settled: list[int] = []
-    """Numbers of obligations to forget: they were carried out, or given up …"""
+    settled: dict[int, bool] = {}
+    """Obligations to forget: number → whether it was sent; else it was given up …"""
     owed: list[Obligation] = []
     """… and new ones to keep."""
-    done: list[int] = []
-    """Requests of operators that were carried out or refused: ids to forget."""
+    done: dict[int, str] = {}
+    """Requests of operators that were carried out or refused: id → what became of it."""
+    replay: list[int] = []
+    """Ids in the dead letter of messages to deliver: an operator wants it. Where one is gone, the
+    group is not committed."""
+    discards_kept: tuple[int, int] | None = None
+    """How many discarded messages the dead letter may keep, and bytes of them: older ones are
+    trimmed. None: nothing is added to it."""
 
 
 class DueSequences(msgspec.Struct, frozen=True):
@@ -301,8 +316,9 @@ class MessageStore(OutboxStore, Protocol):
         ...
 
     async def reclaim(self, scopes: Collection[str], now_us: int) -> set[str]:
-        """Forget these sequences: state, buffered messages, identifiers (S10). Messages delivered
-        to the store stay. Returns the scopes that are unknown from now on.
+        """Forget these sequences: state and identifiers (S10). Messages delivered to the store
+        stay, and so does the record of their numbers; buffered ones go to the dead letter (S13).
+        Returns the scopes that are unknown from now on.
 
         A sequence that still has messages for the handler, in quarantine too, stays and is due
         later.
@@ -314,7 +330,7 @@ class MessageStore(OutboxStore, Protocol):
         ...
 
     async def usage(self) -> dict[str, SenderUsage]:
-        """Peer → its sequences and buffered messages in the store (S8)."""
+        """Peer → its sequences, and its messages that are buffered or dead (S8, S13)."""
         ...
 
     async def obligations(self) -> list[Obligation]:

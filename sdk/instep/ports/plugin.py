@@ -22,9 +22,10 @@ __all__ = ["SinkPlugin", "SourcePlugin", "Verifier", "VerifierPlugin"]
 class SourcePlugin(Protocol):
     """What an entry point of `instep.sources` names.
 
-    It may have `deviations` besides: kind → what that departure from the specification means; and
-    `shown` and `options`, as a `SinkPlugin`. Methods must not block. `where` names the place of the
-    options in the configuration, for errors.
+    It may have `deviations` besides: kind → what that departure from the specification means;
+    `shown` and `options`, as a `SinkPlugin`; and `warnings(options)`: sentences about what may be
+    lost with these options, which `instep check` shows. Methods must not block. `where` names the
+    place of the options in the configuration, for errors.
     """
 
     def check(self, options: Mapping[str, Any], where: str) -> None:

@@ -24,13 +24,16 @@ from instep.model.entities import (
     StreamStatus,
 )
 from instep.model.freshness import Freshness
-from instep.model.messages import StoredMessage
+from instep.model.messages import Attachment, StoredMessage
+from instep.model.ranges import Ranges
 from instep.model.records import RecordChunk
 from instep.model.streams import Retirement, SweepEstimate
-from instep.ports.message_store import OperatorAction
+from instep.sequencing.ends import RecordedEnd
+from instep.sequencing.remedies import OperatorAction
 from instep.sequencing.state import SequencerState
 
 __all__ = [
+    "DeadMessage",
     "LeaseReader",
     "MessageReader",
     "RetirementReader",
@@ -61,6 +64,55 @@ class SequenceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """When it acts by itself, in microseconds since 1970: for a gap, for a message that expires,
     because it ends or may be forgotten; None: it does not.
     """
+    held_numbers: Ranges = msgspec.field(default_factory=Ranges)
+    """The numbers of the messages that are buffered."""
+    record: tuple[RecordedEnd, ...] = ()
+    """How numbers ended otherwise than by delivery, in the order of the decisions (S13):
+    `instep.sequencing.resolve_ends` says what became of each.
+    """
+
+
+class DeadMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that was accepted and is not delivered, with what became of its number (S13)."""
+
+    id: int
+    consumer: str
+    stream: str
+    number: int
+    message_id: str
+    sender: str
+    received_at_us: int
+    end: str
+    """A `NumberEnd`."""
+    reason: str
+    by: str
+    """A `DecidedBy`."""
+    dead_at_us: int
+    told: str = ""
+    """Whether its sender was told by a fault: `owed`, `sent` or `not-sent`; empty: nothing is sent
+    about it.
+    """
+    frozen: bool = False
+    """It waits in a sequence that has failed, which may yet deliver it."""
+    discarded: bool = False
+    """Its specification lets us discard it: it is trimmed first."""
+    body: bytes
+    attributes: bytes = b"{}"
+    attachments: tuple[Attachment, ...] = ()
+
+    def why_not_replayed(self, *, although_told: bool) -> str:
+        """Why it is not to be replayed, with what works; empty: it may be."""
+        if self.frozen:
+            return (
+                "its sequence has failed and keeps it: `instep sequences give-up` delivers it, "
+                "`resume` lets the sequence go on"
+            )
+        if self.told and not although_told:
+            return (
+                f"its sender was told, or may have been, that it is {self.end}: --although-told "
+                "delivers it all the same"
+            )
+        return ""
 
 
 class SequenceCounts(msgspec.Struct, frozen=True):
@@ -71,6 +123,16 @@ class SequenceCounts(msgspec.Struct, frozen=True):
     """Messages buffered behind gaps, in all sequences together."""
     blocked: int
     """Sequences that wait for a decision about a message in quarantine."""
+    dead: int = 0
+    """Messages in the dead letter …"""
+    dead_bytes: int = 0
+    """… and bytes of them."""
+    dead_since_us: int = 0
+    """Since when the oldest is there, in microseconds since 1970; 0: there is none."""
+    ended: dict[str, int] = {}
+    """How many numbers ended otherwise than by delivery, ever: end → count (S13)."""
+    deviations: dict[str, int] = {}
+    """Departures of the peers from their specification: kind → count."""
 
 
 class StoreReader(ABC):
@@ -284,13 +346,17 @@ class MessageReader(Capability):
         self, *, stream: str | None = None, troubled: bool = False
     ) -> AsyncIterator[SequenceStatus]:
         """All sequences, or this one, in the order of their first message; with `troubled` only
-        those with messages buffered behind a gap, a block, or a handler that failed last, and those
-        that have failed.
+        those with messages buffered behind a gap, a block, or a handler that failed last, those
+        that have failed, and those with numbers that were lost, failed or expired.
         """
 
     @abstractmethod
     async def count_sequences(self) -> dict[str, SequenceCounts]:
         """Consumer → the counts of its sequences; consumers without sequences are missing."""
+
+    async def consumers_of_messages(self) -> list[str]:
+        """The consumers that have, or had, sequences."""
+        return sorted(await self.count_sequences())
 
     @abstractmethod
     def messages(
@@ -301,10 +367,32 @@ class MessageReader(Capability):
     @abstractmethod
     async def request_action(
         self, consumer: str, stream: str, action: OperatorAction, number: int | None = None
-    ) -> bool:
+    ) -> int:
         """Have something done about a sequence by the process that receives, now or later (see
-        `OperatorRequest`); returns False for an unknown sequence.
+        `OperatorRequest`); returns the id of the request, 0 for an unknown sequence.
         """
+
+    @abstractmethod
+    async def action_outcome(self, id: int) -> str:
+        """What became of a request, for a day; empty: nobody has done it yet."""
+
+    @abstractmethod
+    async def numbers(self, consumer: str, stream: str) -> list[RecordedEnd]:
+        """What became of each number of a sequence, also of one that was forgotten: by epoch and
+        number (S13). Numbers that have not ended are left out.
+        """
+
+    @abstractmethod
+    def dead_messages(
+        self, *, consumer: str | None = None, stream: str | None = None, id: int | None = None
+    ) -> AsyncIterator[DeadMessage]:
+        """What was accepted and is not delivered, the oldest first (S13): the dead letter, and what
+        waits in sequences that have failed.
+        """
+
+    @abstractmethod
+    async def drop_dead(self, ids: Sequence[int]) -> int:
+        """Forget messages of the dead letter for good; returns how many."""
 
     @abstractmethod
     async def deliver_again(self, id: int) -> bool:

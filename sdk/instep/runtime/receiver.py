@@ -117,7 +117,8 @@ class Receiver(SinkService):
         state = ConsumerState.STANDBY if self._stands_by else self._state
         error, intake_health = "", None
         if intake is not None:
-            error, counts = self._restart_error or intake.last_error, intake.counts
+            away: str = getattr(self._listener, "last_error", "")
+            error, counts = self._restart_error or intake.last_error or away, intake.counts
             refusals = intake.refusals
             if error and state is ConsumerState.RUNNING:
                 state = ConsumerState.RETRYING

@@ -15,6 +15,9 @@ from instep.model.limits import Count, Seconds
 __all__ = ["ConsumerSettings", "IntakeSettings", "OnHandlerFailure"]
 
 
+_Share = Annotated[int, msgspec.Meta(ge=0)]
+
+
 class OnHandlerFailure(StrEnum):
     """How a sequence continues after its handler failed and the message went to quarantine."""
 
@@ -51,6 +54,21 @@ class IntakeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Most bytes of them …"""
     limit_buffered_bytes_per_sender: Count = 128 * 1024 * 1024
     """… and most of one sender."""
+    limit_dead_messages: Count = 200_000
+    """Most messages in the dead letter. A message behind a gap may end there, so it takes a place
+    when it is accepted: where there is none left, its sender is refused …"""
+    limit_dead_messages_per_sender: _Share = 0
+    """… and most of one sender; 0: a tenth of all …"""
+    limit_dead_messages_per_sequence: _Share = 0
+    """… and of one sequence; 0: as of one sender."""
+    limit_dead_bytes: Count = 2 * 1024 * 1024 * 1024
+    """Most bytes of them …"""
+    limit_dead_bytes_per_sender: _Share = 0
+    """… and most of one sender; 0: a tenth of all …"""
+    limit_dead_bytes_per_sequence: _Share = 0
+    """… and of one sequence; 0: as of one sender."""
+    warn_dead_after_s: Seconds = 86_400.0
+    """A message that is longer in the dead letter is told, once, by an event; it stays."""
     effects_waiting: Count = 10_000
     """Most queued requests and reports to the peers; the oldest are reported and dropped."""
     effects_at_once: Count = 64

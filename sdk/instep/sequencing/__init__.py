@@ -1,5 +1,8 @@
 """Numbered messages: order, duplicates, gaps, cancel and fill, expiry. Pure: no I/O, clock or
-randomness. The rules S1 to S12 are in the documentation (topics: sequences).
+randomness. The rules S1 to S14 are in the documentation (topics: sequences).
+
+It can be used alone, without a listener or a store of instep: everything that a driver needs is
+named here (how-to: sequencer).
 """
 
 from typing import TYPE_CHECKING
@@ -7,6 +10,8 @@ from typing import TYPE_CHECKING
 from instep.model.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from instep.model.messages import MessageHeader
+    from instep.model.ranges import RangeMap, Ranges
     from instep.sequencing.claims import Claims
     from instep.sequencing.effects import (
         AskResend,
@@ -18,6 +23,13 @@ if TYPE_CHECKING:
         SequenceEffect,
         SequenceEnded,
         SequenceFailed,
+    )
+    from instep.sequencing.ends import (
+        DecidedBy,
+        EndedNumbers,
+        NumberEnd,
+        RecordedEnd,
+        resolve_ends,
     )
     from instep.sequencing.events import (
         Announce,
@@ -31,7 +43,9 @@ if TYPE_CHECKING:
         Realigned,
         Receive,
         Renew,
+        Replayed,
         Reset,
+        Resume,
         SequencerInput,
         Terminate,
     )
@@ -45,18 +59,21 @@ if TYPE_CHECKING:
         SequencerSettings,
         TimeoutBehavior,
     )
-    from instep.sequencing.state import SequencerState
+    from instep.sequencing.state import BufferedMessage, SequencerState, decode_state
     from instep.sequencing.transitions import Refusal, SequencePhase, SequenceRefusedError
 
 __all__ = [
     "Announce",
     "AskResend",
+    "BufferedMessage",
     "Cancel",
     "Changed",
     "ChangedContentPolicy",
     "Claims",
     "Close",
+    "DecidedBy",
     "Decision",
+    "EndedNumbers",
     "Fault",
     "FaultPolicy",
     "Fill",
@@ -65,18 +82,25 @@ __all__ = [
     "IncompleteBehavior",
     "Last",
     "LastResort",
+    "MessageHeader",
+    "NumberEnd",
     "Outbox",
     "OutboxSettings",
     "OutboxState",
     "OwedEffect",
+    "RangeMap",
+    "Ranges",
     "RealignSequence",
     "Realigned",
     "Receive",
+    "RecordedEnd",
     "Refusal",
     "Renew",
+    "Replayed",
     "ReportFault",
     "ReportLoss",
     "Reset",
+    "Resume",
     "SequenceEffect",
     "SequenceEnded",
     "SequenceFailed",
@@ -88,10 +112,17 @@ __all__ = [
     "SequencerState",
     "Terminate",
     "TimeoutBehavior",
+    "decode_state",
+    "resolve_ends",
 ]
 __getattr__, __dir__ = lazy_exports(
     globals(),
     {
+        "instep.model.messages": ("MessageHeader",),
+        "instep.model.ranges": (
+            "RangeMap",
+            "Ranges",
+        ),
         "instep.sequencing.claims": ("Claims",),
         "instep.sequencing.effects": (
             "AskResend",
@@ -103,6 +134,13 @@ __getattr__, __dir__ = lazy_exports(
             "SequenceEffect",
             "SequenceEnded",
             "SequenceFailed",
+        ),
+        "instep.sequencing.ends": (
+            "DecidedBy",
+            "EndedNumbers",
+            "NumberEnd",
+            "RecordedEnd",
+            "resolve_ends",
         ),
         "instep.sequencing.events": (
             "Announce",
@@ -116,7 +154,10 @@ __getattr__, __dir__ = lazy_exports(
             "Realigned",
             "Receive",
             "Renew",
+            "Replayed",
+            "Replayed",
             "Reset",
+            "Resume",
             "SequencerInput",
             "Terminate",
         ),
@@ -137,7 +178,11 @@ __getattr__, __dir__ = lazy_exports(
             "SequencerSettings",
             "TimeoutBehavior",
         ),
-        "instep.sequencing.state": ("SequencerState",),
+        "instep.sequencing.state": (
+            "BufferedMessage",
+            "SequencerState",
+            "decode_state",
+        ),
         "instep.sequencing.transitions": (
             "Refusal",
             "SequencePhase",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from instep.model.messages import MessageHeader
+from instep.sequencing.ends import EndedNumbers
 from instep.sequencing.transitions import Refusal, SequenceEvent
 
 __all__ = [
@@ -88,10 +89,11 @@ decision until it was sent (S12).
 class Decision(msgspec.Struct):
     """The result of one call, however many events it was given (S11).
 
-    In the transaction that stores `Sequencer.checkpoint`, forget `dropped`, keep `accepted` and
-    release `deliver`, in this order: new content may replace an expired message. After the
-    transaction, answer and carry out `effects` (S3). Numbers belong to the sequencer's epoch after
-    the call; where the call began with a `Reset`, `dropped` belong to the epoch before.
+    In the transaction that stores `Sequencer.checkpoint`, move `dropped` to the dead letter, keep
+    `accepted`, release `deliver` and record `ended`, in this order: new content may replace an
+    expired message. After the transaction, answer and carry out `effects` (S3). Numbers belong to
+    the sequencer's epoch after the call; where the call began with a `Reset`, `dropped` belong to
+    the epoch before. Each of `dropped` is among `ended`, with its reason (S13).
     """
 
     accepted: list[MessageHeader] = []
@@ -102,13 +104,19 @@ class Decision(msgspec.Struct):
     """Numbers that earlier decisions kept and that will never be delivered: expired, faulted,
     discarded. A message that arrived with this same decision is in `refused` instead.
     """
+    dropped_bytes: dict[int, int] = {}
+    """The sizes of `dropped`: number → bytes."""
     duplicates: list[MessageHeader] = []
     """Received before: acknowledge again, do not deliver again (S1)."""
     deviations: list[MessageHeader] = []
     """Those of `duplicates` whose content differs from before, without a fault between (S7)."""
+    other_headers: list[MessageHeader] = []
+    """Those of `duplicates` with the content from before and other headers."""
     uncompared: list[MessageHeader] = []
     """Those of `duplicates` whose first content the sequencer no longer remembers. The driver
     compares them with the content that it kept, and applies `Changed` where it differs (S7).
     """
     refused: list[tuple[MessageHeader, Refusal]] = []
     effects: list[SequenceEffect] = []
+    ended: list[EndedNumbers] = []
+    """Numbers that have ended otherwise than by delivery, in the order of the decision (S13)."""

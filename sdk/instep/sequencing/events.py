@@ -28,7 +28,9 @@ __all__ = [
     "Realigned",
     "Receive",
     "Renew",
+    "Replayed",
     "Reset",
+    "Resume",
     "SequencerInput",
     "Terminate",
 ]
@@ -86,11 +88,18 @@ class Announce(msgspec.Struct, frozen=True):
 
 class GiveUp(msgspec.Struct, frozen=True):
     """Skip the numbers up to `through` that did not arrive (S2). They are refused from now on, and
-    reported as lost. Messages buffered up to there are delivered.
+    reported as lost. Messages buffered up to there are delivered, also in a sequence that has
+    failed.
     """
 
     through: int
     reason: str = "given up"
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """Go on after a failure: what is missing may come again, and what was kept follows it. Refused
+    unless the sequence has failed.
+    """
 
 
 class Realigned(msgspec.Struct, frozen=True):
@@ -103,6 +112,15 @@ class Realigned(msgspec.Struct, frozen=True):
 
     through: int
     deliver_buffered: bool = False
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    """The message of a number that was faulted is delivered from the dead letter (S13): the number
+    counts as received from now on, and what comes under it is a copy (S1). It changes nothing for a
+    number that is not faulted, or after the end.
+    """
+
+    number: int
 
 
 class Last(msgspec.Struct, frozen=True):
@@ -133,17 +151,17 @@ class Renew(msgspec.Struct, frozen=True):
 
 class Reset(msgspec.Struct, frozen=True):
     """The sender numbers from the start again: the old numbers no longer count. Buffered messages
-    are dropped and reported as lost. Settings and attributes stay, the deadline is removed.
+    go to the dead letter. Settings and attributes stay, the deadline is removed.
 
     It must be the first event of its envelope; anything else is a mistake of the driver
     (`AssertionError`).
     """
 
 
-NumberRequest = Cancel | Fill | Fault | Changed | Announce | GiveUp | Realigned
+NumberRequest = Cancel | Fill | Fault | Changed | Announce | GiveUp | Realigned | Replayed
 """An event about some numbers of the sequence."""
 
-EndRequest = Last | Close | Terminate | Renew | Reset
+EndRequest = Last | Close | Terminate | Renew | Resume | Reset
 """An event about the sequence as a whole."""
 
 SequencerInput = Receive | NumberRequest | EndRequest

@@ -62,17 +62,22 @@ class GapTimer:
         """For each time that the policy acted: the highest number known. At most `gap_attempts`."""
         self.acted_at_us = acted_at_us
 
-    def due_us(self, since_us: int) -> int:
-        """When the policy acts on a gap known since `since_us`; both in microseconds since 1970."""
+    def due_us(self, missing: int, since_us: int, *, waits: bool = False) -> int:
+        """When the policy acts on the gap that begins with `missing`, known since `since_us`; both
+        times in microseconds since 1970.
+
+        The deadline counts from when the gap was seen. Only where the policy has acted on this gap
+        before, or with `waits`, has it a pause to keep.
+        """
         settings = self._settings
-        return max(
-            since_us + int(settings.gap_deadline_s * _US),
-            self.acted_at_us + int(settings.gap_repeat_s * _US),
-        )
+        due_us = since_us + int(settings.gap_deadline_s * _US)
+        if waits or any(number >= missing for number in self.asked_to):
+            return max(due_us, self.acted_at_us + int(settings.gap_repeat_s * _US))
+        return due_us
 
     def act(self, missing: int, highest: int, since_us: int, now_us: int) -> GapPolicy | None:
         """The policy to apply to the first missing number now (S4); None before its deadline."""
-        if now_us < self.due_us(since_us):
+        if now_us < self.due_us(missing, since_us):
             return None
         settings = self._settings
         policy = settings.gap_policy
@@ -84,5 +89,7 @@ class GapTimer:
                 return policy
             policy = GapPolicy(settings.gap_last_resort)
         if policy is GapPolicy.REALIGN:
+            if not self.asked_to:
+                self.asked_to.append(highest)
             self.acted_at_us = now_us
         return policy

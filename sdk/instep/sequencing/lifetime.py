@@ -66,6 +66,10 @@ class Lifetime:
         if phase in REFUSALS and phase is not self._ended_in:
             self.ended_at_us, self._ended_in = now_us, phase
 
+    def note_resumed(self) -> None:
+        """The sequence accepts messages again."""
+        self.ended_at_us, self._ended_in = 0, None
+
     def forget_at_us(self) -> int | None:
         """From when on the sequence may be forgotten (S10); None while it accepts messages."""
         if not self.ended_at_us:

@@ -34,7 +34,7 @@ from typing import Final
 
 import msgspec
 
-from instep.model.messages import MessageHeader
+from instep.model.messages import CONTENT_BYTES, MessageHeader
 from instep.model.ranges import RangeMap, Ranges
 from instep.sequencing import fast_path
 from instep.sequencing.claims import Claims
@@ -48,6 +48,7 @@ from instep.sequencing.effects import (
     SequenceEnded,
     SequenceFailed,
 )
+from instep.sequencing.ends import DecidedBy, EndedNumbers, NumberEnd
 from instep.sequencing.events import (
     Announce,
     Cancel,
@@ -62,7 +63,9 @@ from instep.sequencing.events import (
     Realigned,
     Receive,
     Renew,
+    Replayed,
     Reset,
+    Resume,
     SequencerInput,
     Terminate,
 )
@@ -122,6 +125,7 @@ class Sequencer:
         self.durable = state or SequencerState(next_number=self.settings.first_number)
         """As committed."""
         self._request_queued = False
+        self._running_since_us = 0
         self._load(self.durable)
 
     @classmethod
@@ -217,7 +221,7 @@ class Sequencer:
         if self._announced is not None or self.phase is not SequencePhase.OPEN:
             return []
         window, lifetime = self._window, self._lifetime
-        if window.buffered or window.skippable.lows:
+        if window.buffered or window.skippable.lows or window.faulted.lows:
             return []
         ends_at_us = lifetime.due_us()
         if ends_at_us is not None and now_us >= ends_at_us:
@@ -249,7 +253,7 @@ class Sequencer:
             return ends_at_us
         due_us, since_us = self._window.next_expiry_us(), self._gap_since_us()
         if since_us is not None:
-            due_us = _earlier(due_us, self._gap_timer.due_us(since_us))
+            due_us = _earlier(due_us, self._gap_due_us(since_us))
         return _earlier(due_us, ends_at_us)
 
     # -- durability and claims -------------------------------------------------------------------
@@ -280,6 +284,9 @@ class Sequencer:
             lifetime.active_at_us,
             lifetime.ended_at_us,
             lifetime.copies_until_us,
+            self.reason,
+            self.resumed_at_us,
+            self.content_changed,
         )
 
     def committed(self, state: SequencerState) -> None:
@@ -294,7 +301,8 @@ class Sequencer:
 
     def resume(self, now_us: int) -> None:
         """Restart the times of gap and idleness: the sender is not charged for our downtime."""
-        self._gap_timer.acted_at_us = now_us
+        self._running_since_us = now_us
+        self._gap_timer.acted_at_us = max(self._gap_timer.acted_at_us, now_us)
         if self.phase not in REFUSALS:
             self._lifetime.restart_idle_time(now_us)
 
@@ -332,6 +340,10 @@ class Sequencer:
         self.phase = state.phase
         self.epoch = state.epoch
         """Counts the resets: numbers compare only within one epoch."""
+        self.reason = state.reason
+        """Why the sequence has failed; empty: it has not."""
+        self.resumed_at_us = state.resumed_at_us
+        self.content_changed = state.content_changed
         self.last_number = state.last_number
         self._announced = state.announced
         self._announced_at_us = state.announced_at_us
@@ -358,7 +370,7 @@ class Sequencer:
             elif self.phase is SequencePhase.FAILED and not failed_before:
                 # An event before it in the envelope failed the sequence: no mistake of the peer.
                 continue
-            elif isinstance(event, (Last, Close, Terminate, Renew, Reset)):
+            elif isinstance(event, (Last, Close, Terminate, Renew, Resume, Reset)):
                 self._end_request(event, outcome, now_us)
             else:
                 self._number_request(event, outcome, now_us)
@@ -369,9 +381,9 @@ class Sequencer:
     def _number_request(self, event: NumberRequest, outcome: Decision, now_us: int) -> None:
         match event:
             case Cancel():
-                self._cancel(event.ranges)
+                self._cancel(event.ranges, outcome)
             case Fill():
-                self._fill(event.ranges)
+                self._fill(event.ranges, outcome)
             case Fault():
                 self._answer_with_fault(event.number, event.reason, outcome)
             case Changed():
@@ -383,8 +395,17 @@ class Sequencer:
                 self._check_range(event.through, event.through)
                 if self.phase not in REFUSALS:
                     self._skip(min(event.through, self._stop() - 1), outcome, event.reason)
+                elif self._window.buffered:
+                    # It has failed, and what it kept waits for this.
+                    self._window.advance(self.next_number, outcome.deliver)
+                    self._skip(min(event.through, self._highest()), outcome, event.reason)
             case Realigned():
                 self._realign(event, outcome)
+            case Replayed():
+                # A sequence that has failed may be resumed; after an end nothing is accepted.
+                goes_on = self.phase is SequencePhase.FAILED or self.phase not in REFUSALS
+                if goes_on and event.number in self._window.faulted:
+                    self._window.add_filled(Ranges.of((event.number, event.number)))
 
     def _end_request(self, event: EndRequest, outcome: Decision, now_us: int) -> None:
         match event:
@@ -400,6 +421,13 @@ class Sequencer:
             case Terminate():
                 phase = phase_after_request(self.phase, SequenceEvent.TERMINATE)
                 self._finish(phase, outcome, "the sequence was terminated")
+            case Resume():
+                self.phase = phase_after_request(self.phase, SequenceEvent.RESUME)
+                if self.last_number is not None:
+                    self.phase = phase_after(self.phase, SequenceEvent.LAST_KNOWN)
+                self.reason, self.resumed_at_us = "", now_us
+                self._gap_timer.asked_to.clear()
+                self._lifetime.note_resumed()
             case Renew():
                 self._check_open()
                 self._lifetime.expires_at_us = max(0, event.expires_at_us)
@@ -414,7 +442,7 @@ class Sequencer:
         if expired:
             # Also where it was acknowledged already: the sender must learn of it (S6).
             self._fault(expired, Refusal.EXPIRED, outcome)
-            window.advance(window.next_number, outcome.deliver)
+            self._settle(outcome)
         if self._lifetime.may_end and self.phase not in REFUSALS:
             ended = self._lifetime.timeout(now_us)
             if ended is not None:
@@ -424,6 +452,8 @@ class Sequencer:
     def _settle(self, outcome: Decision) -> None:
         """Deliver all buffered messages that are next; detect that the sequence is complete."""
         window = self._window
+        if self.phase is SequencePhase.FAILED:
+            return
         if window.skippable.lows or window.next_number in window.buffered:
             window.advance(window.next_number, outcome.deliver)
         if self.phase is SequencePhase.ENDING and window.next_number >= self._stop():
@@ -440,14 +470,47 @@ class Sequencer:
             self._forget_announced()
         if self.phase is not SequencePhase.OPEN:
             self._lifetime.note_phase(self.phase, now_us)
+        if window.superseded:
+            came = Ranges.of_numbers(window.superseded)
+            window.superseded = []
+            why = "other content came after a fault"
+            self._note_end(came, NumberEnd.SUPERSEDED, why, outcome, by=DecidedBy.SENDER)
         return outcome
+
+    def _note_end(
+        self,
+        numbers: Ranges,
+        end: NumberEnd,
+        reason: str,
+        outcome: Decision,
+        *,
+        by: DecidedBy = DecidedBy.RECEIVER,
+        told: bool = False,
+        discarded: bool = False,
+    ) -> None:
+        """Record how numbers have ended (S13)."""
+        outcome.ended += [
+            EndedNumbers(low, high, end, reason, by, self.epoch, told, discarded)
+            for low, high in numbers.pairs()
+        ]
+
+    def _note_lost(self, numbers: Ranges, reason: str, outcome: Decision) -> None:
+        """Record that no message came. One that came and was faulted keeps that end (S13)."""
+        self._note_end(numbers - self._window.faulted.ranges(), NumberEnd.LOST, reason, outcome)
 
     def _reset(self) -> Decision:
         phase = phase_after_request(self.phase, SequenceEvent.RESET)
-        outcome = Decision(dropped=self._window.discard_buffered())
+        window, highest, reason = self._window, self._highest(), "the sequence began to count anew"
+        missing = self._missing_to(highest)
+        outcome = Decision(dropped=window.discard_buffered(), dropped_bytes=window.dropped_bytes)
+        dropped = Ranges.of_numbers(outcome.dropped)
+        # After it, the state tells of the new count alone.
+        delivered = window.received - dropped
+        self._note_end(delivered, NumberEnd.DELIVERED, "", outcome)
+        self._note_end(missing, NumberEnd.LOST, reason, outcome, by=DecidedBy.SENDER)
+        self._note_end(dropped, NumberEnd.FAILED, reason, outcome, by=DecidedBy.SENDER)
         if outcome.dropped:
-            lost = list(Ranges.of_numbers(outcome.dropped).pairs())
-            outcome.effects.append(ReportLoss(lost, "the sender began to count anew"))
+            outcome.effects.append(ReportLoss(list(dropped.pairs()), reason))
         fresh = SequencerState(
             next_number=self.settings.first_number, phase=phase, epoch=self.epoch + 1
         )
@@ -467,17 +530,25 @@ class Sequencer:
         if self.phase not in REFUSALS:
             discarded = []
             if self.settings.incomplete is IncompleteBehavior.FAULT:
-                self._fault_buffered(Refusal.CLOSED, outcome)
+                highest = self._highest()
+                self._fault_buffered(Refusal.CLOSED, reason, outcome)
+                # Behind them nothing is known any more: `skip` does not see what was missing.
+                self._note_end(self._missing_to(highest), NumberEnd.LOST, reason, outcome)
             elif self.settings.incomplete is IncompleteBehavior.DISCARD:
                 discarded = self._window.discard_buffered()
                 fresh = self._drop(discarded, Refusal.CLOSED, outcome)
+                kept = Ranges.of_numbers(discarded) - Ranges.of_numbers(fresh)
+                self._note_end(kept, NumberEnd.FAILED, reason, outcome, discarded=True)
                 claimed = self.settings.acknowledge_buffered
                 # What was acknowledged stays so, although it is never delivered: an
                 # acknowledgement cannot be taken back.
                 self._window.forget_received(fresh if claimed else discarded)
-            lost = self._window.skip(self._highest(), outcome.deliver)
+            lost = Ranges.of(*self._window.skip(self._highest(), outcome.deliver))
+            lost.subtract(Ranges.of_numbers(discarded))
+            if self.settings.incomplete is not IncompleteBehavior.FAULT:
+                self._note_lost(lost, reason, outcome)
             if lost or discarded:
-                all_lost = Ranges.of(*lost) | Ranges.of_numbers(discarded)
+                all_lost = lost | Ranges.of_numbers(discarded)
                 outcome.effects.append(ReportLoss(list(all_lost.pairs()), reason))
         self.phase = phase
 
@@ -638,9 +709,11 @@ class Sequencer:
             if not digest:
                 # Received too long ago, or filled: only the store may still know (S7).
                 outcome.uncompared.append(message)
-            elif digest != message.digest:
+            elif digest[:CONTENT_BYTES] != message.digest[:CONTENT_BYTES]:
                 outcome.deviations.append(message)
                 return True
+            elif digest != message.digest:
+                outcome.other_headers.append(message)
             return False
         if self.phase is SequencePhase.TERMINATED:
             # Copies too: after its end the sequence acknowledges nothing (UnknownSequence).
@@ -664,6 +737,7 @@ class Sequencer:
     def _apply_changed_content(self, numbers: list[int], outcome: Decision) -> None:
         """Apply the policy for copies with other content, without a fault between (S7)."""
         changed = Ranges.of_numbers(numbers)
+        self.content_changed += len(numbers)
         policy = self.settings.on_changed
         if policy is ChangedContentPolicy.REALIGN and self.phase not in FINAL:
             outcome.effects.append(RealignSequence(list(changed.pairs())))
@@ -672,7 +746,7 @@ class Sequencer:
 
     # -- requests --------------------------------------------------------------------------------
 
-    def _cancel(self, ranges: Pairs) -> None:
+    def _cancel(self, ranges: Pairs, outcome: Decision) -> None:
         """Promise that what was not received will never be accepted (S5)."""
         for low, high in ranges:
             self._check_range(low, high)
@@ -685,9 +759,11 @@ class Sequencer:
             for gap in window.received.gaps(low, high):
                 numbers.add_range(*gap)
         self._check_gap_limit(len((window.cancelled | numbers).lows) - len(window.cancelled.lows))
+        new = numbers - window.cancelled
         window.add_cancelled(numbers)
+        self._note_end(new, NumberEnd.CANCELLED, "", outcome, by=DecidedBy.SENDER)
 
-    def _fill(self, ranges: Pairs) -> None:
+    def _fill(self, ranges: Pairs, outcome: Decision) -> None:
         """Count numbers as received that no message will have, cancelled ones too (S5)."""
         for low, high in ranges:
             self._check_range(low, high)
@@ -704,7 +780,9 @@ class Sequencer:
         after = len((window.received | numbers).lows) + len((window.cancelled - numbers).lows)
         before = len(window.received.lows) + len(window.cancelled.lows)
         self._check_gap_limit(after - before)
+        new = numbers - window.received
         window.add_filled(numbers)
+        self._note_end(new, NumberEnd.FILLED, "", outcome, by=DecidedBy.SENDER)
 
     def _answer_with_fault(self, number: int, reason: Refusal, outcome: Decision) -> None:
         self._check_range(number, number)
@@ -722,8 +800,13 @@ class Sequencer:
             # The driver obtained the state while the sequence ended: nothing to refuse.
             return
         through = min(event.through, self._stop() - 1)
-        dropped = self._window.settle(through, deliver_buffered=event.deliver_buffered)
-        self._drop(dropped, None, outcome)
+        settled = self._window.settle(through, deliver_buffered=event.deliver_buffered)
+        missing, dropped = Ranges.of(*settled[0]), settled[1]
+        fresh = self._drop(dropped, None, outcome)
+        why = "its state was obtained in another way"
+        self._note_end(missing | Ranges.of_numbers(fresh), NumberEnd.FILLED, why, outcome)
+        kept = Ranges.of_numbers(dropped) - Ranges.of_numbers(fresh)
+        self._note_end(kept, NumberEnd.FAILED, why, outcome, discarded=True)
 
     # -- refusals, faults and dropped messages ---------------------------------------------------
 
@@ -734,28 +817,44 @@ class Sequencer:
 
     def _fault(self, numbers: list[int], reason: Refusal, outcome: Decision) -> None:
         held = [number for number in numbers if self._window.drop(number)]
-        self._drop(held, reason, outcome)
+        fresh = self._drop(held, reason, outcome)
+        kept = Ranges.of_numbers(held) - Ranges.of_numbers(fresh)
+        again = [number for number in numbers if self._window.faulted.get(number) is reason]
+        new = Ranges.of_numbers(numbers) - kept - Ranges.of_numbers(again)
         for number in numbers:
             self._window.add_fault(number, reason)
+        expired = reason is Refusal.EXPIRED
+        end = NumberEnd.EXPIRED if expired else NumberEnd.FAILED
+        self._note_end(kept, end, reason.value, outcome, told=True)
+        end = NumberEnd.EXPIRED if expired else NumberEnd.REFUSED
+        self._note_end(new, end, reason.value, outcome, told=True)
         faulted = Ranges.of_numbers(numbers)
         outcome.effects.append(ReportFault(list(faulted.pairs()), reason))
+        if self.phase is SequencePhase.FAILED:
+            return
         if self.settings.fault_policy is FaultPolicy.FAIL:
             self._fail(f"messages {faulted} were faulted: {reason!s}", outcome)
         else:
             self._enforce_gap_limit(outcome)
 
     def _fail(self, reason: str, outcome: Decision) -> None:
-        """Fail the sequence: deliver nothing more, fault what is buffered, acknowledged or not."""
+        """Fail the sequence: deliver nothing more. What is buffered stays, for an operator (S13),
+        unless its sender must be told that it will not be delivered.
+        """
         self.phase = phase_after(self.phase, SequenceEvent.FAIL)
-        self._fault_buffered(Refusal.FAILED, outcome)
+        self.reason = reason
+        if self.settings.incomplete is IncompleteBehavior.FAULT:
+            self._fault_buffered(Refusal.FAILED, reason, outcome)
         outcome.effects.append(SequenceFailed(reason))
 
-    def _fault_buffered(self, reason: Refusal, outcome: Decision) -> None:
-        faulted = self._window.fault_buffered(reason)
+    def _fault_buffered(self, refusal: Refusal, reason: str, outcome: Decision) -> None:
+        faulted = self._window.fault_buffered(refusal)
         if faulted:
-            pairs = list(Ranges.of_numbers(faulted).pairs())
-            outcome.effects.append(ReportFault(pairs, reason))
-            self._drop(faulted, reason, outcome)
+            numbers = Ranges.of_numbers(faulted)
+            outcome.effects.append(ReportFault(list(numbers.pairs()), refusal))
+            fresh = Ranges.of_numbers(self._drop(faulted, refusal, outcome))
+            self._note_end(numbers - fresh, NumberEnd.FAILED, reason, outcome, told=True)
+            self._note_end(fresh, NumberEnd.REFUSED, reason, outcome, told=True)
 
     def _drop(self, numbers: list[int], reason: Refusal | None, outcome: Decision) -> list[int]:
         """Drop buffered messages. Those kept by earlier decisions go to `dropped`. Those that
@@ -772,6 +871,8 @@ class Sequencer:
                 outcome.refused += [(message, reason) for message in fresh]
             gone.difference_update([message.number for message in fresh])
         outcome.dropped += sorted(gone)
+        sizes, self._window.dropped_bytes = self._window.dropped_bytes, {}
+        outcome.dropped_bytes |= {number: sizes[number] for number in gone}
         return [message.number for message in fresh]
 
     def _check_gap_limit(self, more_ranges: int) -> None:
@@ -794,6 +895,12 @@ class Sequencer:
         """The highest number known to be used; a cancelled number may never have been used."""
         last = self._window.received.last
         return max(-1 if last is None else last, -1 if self._announced is None else self._announced)
+
+    def _missing_to(self, highest: int) -> Ranges:
+        """The numbers from the next one to `highest` that never came, and need to."""
+        window = self._window
+        there = window.received | window.cancelled | window.faulted.ranges()
+        return Ranges.of(*there.gaps(self.next_number, highest))
 
     def _note_announced(self, highest: int, now_us: int) -> None:
         if self._announced is None or self._announced < self.next_number:
@@ -833,7 +940,13 @@ class Sequencer:
         if self._announced is not None and self._announced >= self.next_number:
             at_us = self._announced_at_us
             since_us = at_us if since_us is None else min(since_us, at_us)
-        return since_us
+        if since_us is None:
+            return None
+        return max(since_us, self._running_since_us, self.resumed_at_us)
+
+    def _gap_due_us(self, since_us: int) -> int:
+        """When the policy acts on the first gap."""
+        return self._gap_timer.due_us(self.next_number, since_us, waits=self._request_queued)
 
     def _act_on_gap(self, now_us: int, outcome: Decision) -> bool:
         """Let the policy act on the first gap (S4). Returns whether delivery advanced, perhaps to
@@ -844,7 +957,7 @@ class Sequencer:
             return False
         window, highest = self._window, self._highest()
         if self._request_queued:
-            if now_us >= self._gap_timer.due_us(since_us):
+            if now_us >= self._gap_due_us(since_us):
                 # Else `due_us` stays in the past, and the driver would tick without end.
                 self._gap_timer.acted_at_us = now_us
             return False
@@ -867,6 +980,7 @@ class Sequencer:
         lost = self._window.skip(through, outcome.deliver)
         if lost:
             outcome.effects.append(ReportLoss(lost, reason))
+            self._note_lost(Ranges.of(*lost), reason, outcome)
         self._enforce_gap_limit(outcome)
 
 

@@ -68,6 +68,12 @@ class SequencerState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """When the sequence entered a phase that accepts nothing; 0: it accepts."""
     copies_until_us: int = 0
     """The latest deadline of a message: until then, copies may arrive."""
+    reason: str = ""
+    """Why the sequence has failed; empty: it has not."""
+    resumed_at_us: int = 0
+    """When an operator let it go on after a failure: gaps that were known then count from there."""
+    content_changed: int = 0
+    """How often a copy came with other content, without a fault between (S7)."""
 
 
 decode_state: Final = msgspec.json.Decoder(SequencerState).decode

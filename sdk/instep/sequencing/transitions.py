@@ -34,7 +34,7 @@ class SequencePhase(StrEnum):
     CLOSED = "closed"
     """Nothing new is accepted; the acknowledgement is final."""
     FAILED = "failed"
-    """Given up by a policy; the buffered messages are faulted."""
+    """Given up by a policy. It accepts nothing, and what is buffered stays as it is."""
     TERMINATED = "terminated"
 
 
@@ -51,6 +51,8 @@ class SequenceEvent(StrEnum):
     IDLE = "idle"
     """Nothing arrived for too long (InactivityTimeout, groupMaxIdleDuration; S10)."""
     FAIL = "fail"
+    RESUME = "resume"
+    """An operator lets a sequence that has failed go on."""
     TERMINATE = "terminate"
     RESET = "reset"
     """The sender numbers from the start again: a new subscription or sequence of this name."""
@@ -121,7 +123,7 @@ SEQUENCE_TRANSITIONS: dict[SequencePhase, dict[SequenceEvent, SequencePhase]] = 
     _P.ENDING: {**_LIVE, _E.COMPLETED: _P.COMPLETE},
     _P.COMPLETE: {**_ENDS, _E.CLOSE: _P.CLOSED, _E.LAST_KNOWN: _P.COMPLETE},
     _P.CLOSED: {**_ENDS, _E.CLOSE: _P.CLOSED},
-    _P.FAILED: _ENDS,
+    _P.FAILED: {**_ENDS, _E.RESUME: _P.OPEN},
     _P.TERMINATED: _ENDS,
 }
 

@@ -40,6 +40,11 @@ class ReceiveWindow:
         self.recent = state.recent
         self._remembered = max(1, settings.remembered_contents)
         self.skippable = self._skippable_ahead()
+        self.dropped_bytes: dict[int, int] = {}
+        """Of buffered messages that were removed and not delivered, until the sequencer reports
+        them: number → bytes."""
+        self.superseded: list[int] = []
+        """Numbers that were faulted and came again, until the sequencer records it."""
         self._expiries: list[tuple[int, int]] = []
         self._index_expiries()
 
@@ -91,12 +96,14 @@ class ReceiveWindow:
         if buffered is None:
             return False
         self.buffered_bytes -= buffered.size_bytes
+        self.dropped_bytes[number] = buffered.size_bytes
         self.received.remove(number, number)
         return True
 
     def discard_buffered(self) -> list[int]:
         """Remove all buffered messages; returns their numbers, rising. They stay received."""
         numbers = sorted(self.buffered)
+        self.dropped_bytes |= {n: one.size_bytes for n, one in self.buffered.items()}
         self.buffered.clear()
         self._expiries.clear()
         self.buffered_bytes = 0
@@ -156,6 +163,7 @@ class ReceiveWindow:
         """Remember the digests of the last accepted messages, to compare copies with (S7)."""
         if self.faulted.lows:
             # New content after a fault is the content that counts (S7).
+            self.superseded += [number for number in numbers if number in self.faulted]
             self.faulted.subtract(Ranges.of_numbers(numbers))
         most = self._remembered
         if len(accepted) == 1 < most:
@@ -200,22 +208,26 @@ class ReceiveWindow:
         self.faulted.subtract(numbers)
         self.skippable = self._skippable_ahead()
 
-    def settle(self, through: int, *, deliver_buffered: bool) -> list[int]:
+    def settle(
+        self, through: int, *, deliver_buffered: bool
+    ) -> tuple[list[tuple[int, int]], list[int]]:
         """Count every number up to `through` as received, except the cancelled ones (S4).
 
         With `deliver_buffered`, buffered messages up to there stay, to be delivered in order; else
-        they are removed. Returns the numbers removed, rising.
+        they are removed. Returns the ranges that were missing, and the numbers removed, rising.
         """
-        for low, high in (self.received | self.cancelled).gaps(self.next_number, through):
+        missing = list((self.received | self.cancelled).gaps(self.next_number, through))
+        for low, high in missing:
             self.received.add_range(low, high)
             self.faulted.remove(low, high)
         forgotten = []
         if not deliver_buffered:
             forgotten = sorted(number for number in self.buffered if number <= through)
             for number in forgotten:
-                self.buffered_bytes -= self.buffered.pop(number).size_bytes
+                size_bytes = self.dropped_bytes[number] = self.buffered.pop(number).size_bytes
+                self.buffered_bytes -= size_bytes
         self.skippable = self._skippable_ahead()
-        return forgotten
+        return missing, forgotten
 
     def lasting_ranges(self) -> int:
         """The least number of ranges that stay for good. Buffered messages add ranges too; these

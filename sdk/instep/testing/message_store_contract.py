@@ -20,6 +20,7 @@ from instep.ports.message_store import (
     StoredReply,
 )
 from instep.ports.sink import Sink
+from instep.sequencing.ends import EndedNumbers, NumberEnd
 from instep.sequencing.outbox import Outbox
 from instep.sequencing.state import SequencerState
 from instep.testing.promises import Contract, require
@@ -205,16 +206,23 @@ async def _held_messages_wait_for_their_turn(at: _Subject) -> None:
     require(found == [1, 2, 3], f"the handler got {found} after 2 and 3 were held and 1 came")
 
 
-@_promise("a held message that is forgotten is never delivered", "S5")
-async def _forgotten_messages_are_gone(at: _Subject) -> None:
+@_promise("a held message whose number has ended is never delivered, and kept dead", "S13")
+async def _the_dead_are_kept(at: _Subject) -> None:
     store, handler = await at.store(), _Handler()
-    await store.commit(_group(_change("a", 1, keep=[(0, _message(2)), (0, _message(3))])))
-    gone = _change("a", 4, forget=[(0, 2, 2)], release=[(0, _message(1))])
+    held = [(0, _message(2)), (0, _message(3))]
+    await store.commit(_group(_change("a", 1, peer="p", keep=held, held_messages=2)))
+    expired = EndedNumbers(2, 2, NumberEnd.EXPIRED, "expired")
+    gone = _change("a", 4, peer="p", ended=[(expired, 0)], release=[(0, _message(1))])
     gone.release_buffered = [(0, 3)]
     await store.commit(_group(gone))
     await handler.drain(store)
     found = handler.numbers("a")
-    require(found == [1, 3], f"the handler got {found}; 2 was forgotten")
+    require(found == [1, 3], f"the handler got {found}; 2 has expired")
+    usage = (await store.usage()).get("p")
+    dead = (usage.dead_messages, usage.dead_bytes > 0) if usage else None
+    require(dead == (1, True), f"one message has expired, and the usage is {usage}")
+    loaded = (await store.load(["a"]))["a"]
+    require(loaded.dead_messages == 1, f"one message of a has expired; loaded was {loaded}")
 
 
 @_promise("a message that its handler failed on comes again, and holds up only its sequence", "S2")

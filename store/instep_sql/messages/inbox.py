@@ -15,6 +15,7 @@ from instep.model.storable import storable_text
 from instep.ports.message_store import MessageGroup
 from instep_sql.engine.bulk_writes import StoredTable, insert_sql, row_values, typed
 from instep_sql.engine.dialect import Dialect
+from instep_sql.messages import dead_letter
 
 __all__ = [
     "FAILED",
@@ -27,6 +28,7 @@ __all__ = [
     "deliver_waiting",
     "digests",
     "remember",
+    "replay",
     "seen",
 ]
 
@@ -56,6 +58,14 @@ _INBOX: Final = StoredTable(
         **typed(str, "attachments"),
     },
 )
+_DEAD: Final = StoredTable(
+    "instep_inbox",
+    {
+        **_INBOX.columns,
+        **typed(str, "ending", "reason", "decided_by"),
+        **typed(int, "dead_at_us", "discarded"),
+    },
+)
 _MESSAGES: Final = StoredTable(
     "instep_message",
     {
@@ -75,10 +85,6 @@ _TAKEN: Final = text("""
     SELECT digest FROM instep_seen
     WHERE sequence_no = :no AND digest >= :low AND digest <= :high ORDER BY seen_at_us
 """)
-_FORGET: Final = """
-    DELETE FROM instep_inbox
-    WHERE sequence_no = ? AND stage = 0 AND epoch = ? AND number BETWEEN ? AND ?
-"""
 _RELEASE: Final = """
     UPDATE instep_inbox SET stage = 1
     WHERE sequence_no = ? AND stage = 0 AND epoch = ? AND number <= ?
@@ -103,13 +109,15 @@ _NONE_WAITS: Final = text("""
 def apply_group(
     connection: Connection, dialect: Dialect, group: MessageGroup, row_ids: dict[str, int]
 ) -> None:
-    """Forget, keep, release, in this order, for all scopes of a group; `row_ids`: scope → row."""
+    """Bury, keep, release, in this order, for all scopes of a group; `row_ids`: scope → row."""
     now_us, handled = group.now_us, group.handled
-    forgotten, kept, released, delivered, unsequenced = [], [], [], [], []
+    dead, kept, released, delivered, unsequenced = [], [], [], [], []
     ordered: list[int] = []
     for change in group.changes:
         no = row_ids[change.scope]
-        forgotten += [(no, *told) for told in change.forget]
+        for message, end in change.dead:
+            row = _kept(no, end.epoch, dead_letter.DEAD, message, now_us)
+            dead.append(row + dead_letter.dead_values(end, now_us))
         kept += [_kept(no, epoch, HELD, message, now_us) for epoch, message in change.keep]
         released += [(no, *told) for told in change.release_buffered]
         if handled or change.release_buffered:
@@ -126,7 +134,8 @@ def apply_group(
                 kept += [_kept(no, 0, WAITING, message, now_us) for message in change.unsequenced]
             else:
                 delivered += [_delivered(no, message, now_us) for message in change.unsequenced]
-    dialect.execute_many(connection, _FORGET, forgotten)
+    dead_letter.bury(connection, dialect, group, row_ids)
+    dialect.insert_rows(connection, _DEAD, dead)
     dialect.insert_rows(connection, _INBOX, kept)
     dialect.execute_many(connection, _RELEASE, released)
     if not handled:
@@ -138,6 +147,15 @@ def apply_group(
 def count_messages(group: MessageGroup) -> int:
     """The number of new messages in a group."""
     return sum([len(c.keep) + len(c.release) + len(c.unsequenced) for c in group.changes])
+
+
+def replay(connection: Connection, dialect: Dialect, no: int, group: MessageGroup) -> None:
+    """Deliver messages of the dead letter, to the handler or to the store."""
+    sequences = [
+        dead_letter.replay(connection, dialect, no, id, group.now_us) for id in group.replay
+    ]
+    if not group.handled:
+        _deliver(connection, dialect, list(dict.fromkeys(sequences)), group.now_us)
 
 
 def deliver_waiting(connection: Connection, dialect: Dialect, no: int, now_us: int) -> None:

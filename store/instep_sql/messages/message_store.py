@@ -28,7 +28,9 @@ from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import Dialect
 from instep_sql.fencing import ReceiverRow
 from instep_sql.messages import (
+    dead_letter,
     inbox,
+    number_ends,
     obligations,
     operator_requests,
     outbox,
@@ -130,8 +132,14 @@ class SqlMessageStore:
             sequences.write(connection, self._dialect, receiver.no, group)
             numbers = self._known_row_ids(connection, scopes)
             obligations.write(connection, self._dialect, receiver.no, group)
-            operator_requests.forget(connection, self._dialect, group)
+            operator_requests.finish(connection, self._dialect, group)
+            if group.replay:
+                # Before what follows it.
+                inbox.replay(connection, self._dialect, receiver.no, group)
             inbox.apply_group(connection, self._dialect, group, numbers)
+            number_ends.write(connection, self._dialect, receiver.no, group)
+            if group.discards_kept is not None:
+                dead_letter.trim_discarded(connection, receiver.no, group.discards_kept)
             if group.deviations:
                 fencing.count_deviations(
                     connection, "instep_receiver", receiver.no, group.deviations
@@ -160,24 +168,34 @@ class SqlMessageStore:
     async def reclaim(self, scopes: Collection[str], now_us: int) -> set[str]:
         """See `MessageStore`."""
         receiver, commits = self._receiver, next(self._commits)
+        for scope in scopes:
+            # Also where no answer comes: a row that is gone must not be written to.
+            self._row_ids.pop(scope, None)
 
         def work(connection: Connection) -> set[str]:
             fencing.check_receiver(
                 connection, self._dialect, receiver, commits=commits, messages=0, now_us=now_us
             )
-            return sequences.reclaim(connection, self._dialect, receiver.no, scopes, now_us)
+            return sequences.reclaim(
+                connection, self._dialect, receiver.no, scopes, now_us, self._options
+            )
 
-        gone = await self._database.run(
+        return await self._database.run(
             work, committed=lambda connection: fencing.receiver_is_at(connection, receiver, commits)
         )
-        for scope in gone:
-            self._row_ids.pop(scope, None)
-        return gone
 
     async def usage(self) -> dict[str, SenderUsage]:
         """See `MessageStore`."""
         no = self._receiver.no
-        return await self._database.run(lambda connection: sequences.usage(connection, no))
+
+        def work(connection: Connection) -> dict[str, SenderUsage]:
+            used = sequences.usage(connection, no)
+            for peer, dead in dead_letter.usage(connection, no).items():
+                one = used.setdefault(peer, SenderUsage())
+                one.dead_messages, one.dead_bytes, one.dead_since_us = dead
+            return used
+
+        return await self._database.run(work)
 
     async def obligations(self) -> list[Obligation]:
         """See `MessageStore`."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, Row, bindparam, text
 
 from instep.model.messages import UNSEQUENCED
+from instep.model.ranges import Ranges
 from instep.model.storable import storable_text
 from instep.ports.message_store import (
     DueSequences,
@@ -17,9 +18,12 @@ from instep.ports.message_store import (
     SequenceChange,
     StoredSequence,
 )
+from instep.sequencing.ends import EndedNumbers, NumberEnd
 from instep.sequencing.state import BufferedMessage, SequencerState, decode_state
 from instep_sql.engine.bulk_writes import StoredTable, excluded, typed
 from instep_sql.engine.dialect import Dialect, json_array
+from instep_sql.messages import dead_letter, number_ends
+from instep_sql.options import SqlOptions
 
 __all__ = ["due", "load", "reclaim", "row_ids_of", "scopes", "usage", "write"]
 
@@ -56,14 +60,16 @@ _USAGE: Final = text("""
     SELECT peer, count(*), sum(held_messages), sum(held_bytes) FROM instep_sequence
     WHERE receiver_no = :no AND state <> '' GROUP BY peer
 """)
-_WAITING: Final = "SELECT 1 FROM instep_inbox AS i WHERE i.sequence_no = q.id AND i.stage > 0"
+_IN_STAGE: Final = "SELECT 1 FROM instep_inbox AS i WHERE i.sequence_no = q.id AND i.stage"
 # The table has no index by sequence alone: each message would cost a page of it.
 _FORGETTABLE: Final = text(f"""
-    SELECT q.id, q.state, q.last_message, EXISTS ({_WAITING}) AS waits,
+    SELECT q.id, q.scope, q.state, q.last_message, EXISTS ({_IN_STAGE} IN (1, 2)) AS waits,
+      EXISTS ({_IN_STAGE} IN (0, {dead_letter.DEAD})) AS dead,
       EXISTS (SELECT 1 FROM instep_message AS m
               WHERE m.number = {UNSEQUENCED} AND m.sequence_no = q.id) AS unsequenced
     FROM instep_sequence AS q WHERE q.id IN :ids
 """).bindparams(bindparam("ids", expanding=True))
+_HELD: Final = text("SELECT number FROM instep_inbox WHERE sequence_no = :id AND stage = 0")
 _KEPT_MESSAGES: Final = text("""
     SELECT (SELECT min(id) FROM instep_message) AS first,
            (SELECT max(id) FROM instep_message) AS last
@@ -130,9 +136,14 @@ def load(
         f"WHERE q.receiver_no = :no AND q.scope IN {dialect.members('scopes')} AND q.state <> ''"
     )
     values = {"no": no, "scopes": json_array({storable_text(scope) for scope in scopes})}
-    waiting = "SELECT count(*) FROM instep_inbox AS i WHERE i.sequence_no = q.id AND i.stage = 1"
+    of = "FROM instep_inbox AS i WHERE i.sequence_no = q.id AND i.stage ="
+    dead = f"{of} {dead_letter.DEAD} AND i.discarded = 0"
     rows = connection.execute(
-        text(f"SELECT q.id, q.scope, q.state, q.peer, ({waiting}) AS waiting {ours}"),
+        text(
+            f"SELECT q.id, q.scope, q.state, q.peer, (SELECT count(*) {of} 1) AS waiting, "
+            f"(SELECT count(*) {dead}) AS dead_messages, "
+            f"(SELECT coalesce(sum({dead_letter.SIZE}), 0) {dead}) AS dead_bytes {ours}"
+        ),
         values,
     ).all()
     buffered: dict[int, list[BufferedMessage]] = {}
@@ -151,7 +162,9 @@ def load(
         state = decode_state(row.state)
         if row.id in buffered:
             state = msgspec.structs.replace(state, buffered=buffered[row.id])
-        found[row.scope] = StoredSequence(state, row.waiting, row.peer)
+        found[row.scope] = StoredSequence(
+            state, row.waiting, row.peer, row.dead_messages, int(row.dead_bytes)
+        )
     return {scope: found[storable_text(scope)] for scope in scopes if storable_text(scope) in found}
 
 
@@ -177,26 +190,39 @@ def usage(connection: Connection, no: int) -> dict[str, SenderUsage]:
 
 
 def reclaim(
-    connection: Connection, dialect: Dialect, no: int, scopes: Collection[str], now_us: int
+    connection: Connection,
+    dialect: Dialect,
+    no: int,
+    scopes: Collection[str],
+    now_us: int,
+    options: SqlOptions,
 ) -> set[str]:
-    """Forget sequences; returns those that are unknown from now on (S10).
+    """Forget sequences; returns those that are unknown from now on (S10). What they have buffered
+    goes to the dead letter, and what became of their numbers is recorded (S13).
 
-    Where delivered messages of one are still kept, its row stays without a state, for its name.
+    Where delivered or dead messages of one are still kept, its row stays without a state, for its
+    name.
     """
     ids = row_ids_of(connection, dialect, no, scopes)
     kept = connection.execute(_KEPT_MESSAGES).one()
-    waiting, gone, named, removed = [], [], [], []
-    for row in connection.execute(_FORGETTABLE, {"ids": list(ids.values())}):
+    waiting, gone, named, removed, ended = [], [], [], [], []
+    for row in connection.execute(_FORGETTABLE, {"ids": list(ids.values())}).all():
         if row.waits:
             waiting.append((now_us + _AGAIN_US, row.id))
             continue
         gone.append((row.id,))
+        if row.state:
+            ended.append(row)
         last = kept.last if _may_have_delivered(row) else row.last_message
         if kept.first is not None and last is not None and kept.first <= last:
             named.append((now_us + _NAME_KEPT_US, last, row.id))
+        elif row.dead:
+            named.append((now_us + _NAME_KEPT_US, None, row.id))
         else:
             removed.append((row.id,))
-    for table in ("instep_inbox", "instep_seen", "instep_sequence_request", "instep_reply"):
+    if ended:
+        _record(connection, dialect, no, ended, now_us, options)
+    for table in ("instep_seen", "instep_sequence_request", "instep_reply"):
         statement = f"DELETE FROM {table} WHERE sequence_no = ?"
         dialect.execute_many(connection, statement, gone)
     dialect.execute_many(connection, _POSTPONE, waiting)
@@ -204,6 +230,47 @@ def reclaim(
     dialect.execute_many(connection, "DELETE FROM instep_sequence WHERE id = ?", removed)
     stay = {id for _, id in waiting}
     return {scope for scope in scopes if ids.get(scope) not in stay}
+
+
+def _record(
+    connection: Connection,
+    dialect: Dialect,
+    no: int,
+    rows: Sequence[Row[Any]],
+    now_us: int,
+    options: SqlOptions,
+) -> None:
+    """Record what the states of sequences tell that are forgotten now, and bury what they kept."""
+    ended: dict[str, list[tuple[EndedNumbers, int]]] = {}
+    reasons = []
+    for row in rows:
+        state = decode_state(row.state)
+        held = Ranges.of_numbers(connection.execute(_HELD, {"id": row.id}).scalars())
+        why = f"the sequence was forgotten: {state.reason or state.phase}"
+        reasons.append((why, row.id))
+        last = max(state.received.last or 0, state.highest_seen, state.announced or 0)
+        settled = state.received | state.cancelled | state.faulted.ranges()
+        parts = [
+            (state.received - held, NumberEnd.DELIVERED, ""),
+            (held, NumberEnd.FAILED, why),
+            (Ranges.of(*settled.gaps(state.next_number, last)), NumberEnd.LOST, why),
+        ]
+        ended[row.scope] = [
+            (EndedNumbers(low, high, end, reason, epoch=state.epoch), 0)
+            for numbers, end, reason in parts
+            for low, high in numbers.pairs()
+        ]
+    number_ends.add(connection, dialect, no, ended, now_us)
+    dead_letter.bury_forgotten(connection, dialect, reasons, now_us)
+    number_ends.forget(
+        connection,
+        dialect,
+        no,
+        list(ended),
+        now_us=now_us,
+        retention_s=options.numbers_retention_s,
+        keep=options.numbers_retention_records,
+    )
 
 
 def _may_have_delivered(row: Row[Any]) -> bool:

@@ -61,6 +61,7 @@ def test_json_lines_tell_the_same(file: Path) -> None:
         "isolation": "none",
         "memory_limit_bytes": 0,
         "settings": {"alignment.quiet_s": 2.0},
+        "warnings": [],
     }
 
 

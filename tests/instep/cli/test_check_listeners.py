@@ -95,3 +95,23 @@ def test_the_address_is_shown_and_no_secret(kind: str) -> None:
         assert "AUTHORITY" in said
         write(kind, "http://127.0.0.1:18111/in", 'allow_endpoints = ["https://a.example:8443"]')
         assert 'allow_endpoints = ["https://a.example:8443"]' in instep("check").stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "sequence", "warned"),
+    [
+        ("didcomm", "", "no sender can be told"),
+        ("didcomm", "did = 'did:example:us'", ""),
+        ("didcomm", "did = 'did:example:us'\nsequence = { gap_policy = 'skip' }", "is given up"),
+        ("wsrm", "", ""),
+        ("wsrm", "delivery_assurance = 'AtMostOnce'", "is given up"),
+        ("wsrm", "sequence = { gap_attempts = 3 }", "waits for an operator"),
+        ("wsr", "", ""),
+    ],
+)
+def test_what_may_be_lost_is_said(kind: str, sequence: str, warned: str) -> None:
+    write(kind, "http://127.0.0.1:18111/in", sequence)
+    [one] = lines(instep("check", "instep.toml", "--format", "jsonl"))
+    assert [warned in warning for warning in one["warnings"]] == [True] * bool(warned)
+    shown = instep("check", "instep.toml").stdout
+    assert (warned in shown) if warned else ("warning" not in shown)

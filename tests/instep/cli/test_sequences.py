@@ -69,24 +69,34 @@ def test_ranges_and_deadlines_are_shown(tmp_path: Path) -> None:
 
 
 def test_a_stuck_sequence_is_helped_by_the_next_process_that_receives(stuck: str) -> None:
-    told = instep("sequences", "reset", "--store", stuck, "--stream", SCOPE, "--next", "4").stdout
+    arguments = ("--store", stuck, "--stream", SCOPE, "--next", "4", "--wait", "0")
+    told = instep("sequences", "reset", *arguments).stdout
     assert "does it within seconds" in told
 
     async def go_on() -> list[int]:
         async with spoken(stuck) as at:
 
             async def done() -> bool:
-                return not await at.rows("SELECT id FROM instep_sequence_request")
+                return not await at.rows(
+                    "SELECT id FROM instep_sequence_request WHERE outcome IS NULL"
+                )
 
             await until(done)
             await at.say(4, 6)
             return await at.numbers()
 
     assert asyncio.run(go_on()) == [1, 4]
-    chosen = ("--store", stuck, "--stream", SCOPE, "--consumer", "east", "--through", "3")
-    [asked] = lines(instep("sequences", "give-up", *chosen, "--format", "jsonl"))
-    assert asked == {"consumer": "east", "sequence": SCOPE, "action": "give-up", "number": 3}
-    [asked] = lines(instep("sequences", "close", *chosen[:4], "--format", "jsonl"))
+    chosen = ("--store", stuck, "--stream", SCOPE, "--consumer", "east", "--through", "5")
+    quick = ("--wait", "0", "--format", "jsonl")
+    [asked] = lines(instep("sequences", "give-up", *chosen, *quick))
+    assert asked == {
+        "consumer": "east",
+        "sequence": SCOPE,
+        "action": "give-up",
+        "number": 5,
+        "outcome": "",
+    }
+    [asked] = lines(instep("sequences", "close", *chosen[:4], *quick))
     assert (asked["action"], asked["number"]) == ("close", None)
 
 

@@ -33,11 +33,12 @@ for group in sys.argv[1:]:
 """
 NEEDS = {
     "conformance": "soap", "sdpi": "soap", "wsr": "soap", "wsrm": "soap",
-    "didcomm": "didcomm", "delta": "spark", "lake": "spark",
+    "didcomm": "didcomm", "nats": "nats", "delta": "spark", "lake": "spark",
 }  # fmt: skip
 """What cannot be imported without an extra; all else can."""
 SOURCE = {
     "didcomm": 'listen = "http://127.0.0.1:0/x"\nprotocols = [{ type = "https://a/1.0/*" }]',
+    "nats": 'servers = "nats://127.0.0.1:1"\nstream = "x"\nnumber = "subject"',
     "sdpi": 'provider = "http://127.0.0.1:1"\nlisten = "127.0.0.1:0"',
     "tapi": 'endpoints = ["http://127.0.0.1:1"]',
     "wsr": 'listen = "http://127.0.0.1:0/x"',
@@ -86,7 +87,7 @@ COMMANDS = [
 TEE = f"""kind = "tee"
 sinks = [{{ kind = "sql", url = "sqlite:///a.db" }}, {{ kind = "delta", url = "{LAKE}" }}]"""
 PARTS = [
-    *((kind, SQLITE, NEEDS[kind]) for kind in ("didcomm", "sdpi", "wsr", "wsrm")),
+    *((kind, SQLITE, NEEDS[kind]) for kind in ("didcomm", "nats", "sdpi", "wsr", "wsrm")),
     ("tapi", f'kind = "delta"\nurl = "{LAKE}"', "spark"),
     ("tapi", 'kind = "sql"\nurl = "postgresql://u@127.0.0.1:1/x"', "postgres"),
     ("tapi", TEE, "spark"),
@@ -120,6 +121,7 @@ def test_an_option_that_needs_more_than_its_kind_names_the_extra(tmp_path: Path)
     [
         ("delta.tables", "spark"),
         ("aries_askar", "didcomm"),
+        ("nats.aio.client", "nats"),
         ("did_peer_2", "didcomm"),
         ("lxml.etree", "soap"),
         ("psycopg", "postgres"),

@@ -7,7 +7,7 @@ import pytest
 from instep.sequencing.effects import ReportFault
 from instep.sequencing.events import Cancel, Fault, Fill, Last, Reset, Terminate
 from instep.sequencing.sequencer import Sequencer
-from instep.sequencing.settings import FaultPolicy, SequencerSettings
+from instep.sequencing.settings import FaultPolicy, IncompleteBehavior, SequencerSettings
 from instep.sequencing.transitions import Refusal, SequencePhase
 from tests.instep.sequencing.sequencer_kit import (
     T0_US,
@@ -193,7 +193,8 @@ def test_s6_an_expired_message_is_never_delivered_even_before_a_tick() -> None:
 
 
 def test_s6_an_ordered_group_may_be_aborted_by_an_expiry() -> None:
-    sequencer = Sequencer(SequencerSettings(fault_policy=FaultPolicy.FAIL))
+    aborts = SequencerSettings(fault_policy=FaultPolicy.FAIL, incomplete=IncompleteBehavior.FAULT)
+    sequencer = Sequencer(aborts)
     sequencer.receive(numbered(2, expires_at_us=T0_US + US) + numbered(3), T0_US)
     outcome = sequencer.tick(T0_US + US)
     assert sequencer.phase is SequencePhase.FAILED

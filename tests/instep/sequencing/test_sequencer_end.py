@@ -103,7 +103,8 @@ def test_a_phase_that_has_ended_accepts_nothing_new_and_repeats_its_acknowledgem
         assert refusals(outcome) == [(4, REFUSALS[phase])]
         assert copies == [1]
     assert (outcome.accepted, outcome.deliver) == ([], [])
-    assert not decide(sequencer, GiveUp(9)).effects
+    if phase is not SequencePhase.FAILED:
+        assert not decide(sequencer, GiveUp(9)).effects
     with pytest.raises(SequenceRefusedError):
         decide(sequencer, Fault(9, Refusal.UNPROCESSABLE))
     assert sequencer.checkpoint() == before
@@ -231,14 +232,15 @@ def test_a_reset_forgets_the_old_numbers_and_reports_what_it_drops() -> None:
     sequencer = in_phase(SequencePhase.ENDING)
     outcome = decide(sequencer, Reset())
     assert outcome.dropped == [3]
-    assert outcome.effects == [ReportLoss([(3, 3)], "the sender began to count anew")]
+    assert outcome.effects == [ReportLoss([(3, 3)], "the sequence began to count anew")]
     assert sequencer.receive(numbered(1, content=b"new"), T0_US).deliver == [1]
     assert str(committed(sequencer).claims().acknowledged()) == "1"
     assert (sequencer.epoch, sequencer.last_number) == (1, None)
 
 
 def test_what_comes_with_the_failure_is_refused_and_not_kept() -> None:
-    sequencer = Sequencer(SequencerSettings(fault_policy=FaultPolicy.FAIL))
+    aborts = SequencerSettings(fault_policy=FaultPolicy.FAIL, incomplete=IncompleteBehavior.FAULT)
+    sequencer = Sequencer(aborts)
     received(sequencer, 1, 3)
     outcome = sequencer.receive(numbered(4) + numbered(5, expires_at_us=T0_US), T0_US)
     assert refusals(outcome) == [(4, Refusal.FAILED), (5, Refusal.EXPIRED)]

@@ -189,6 +189,9 @@ def test_a_checkpoint_is_the_state_that_the_sequencer_began_with() -> None:
         active_at_us=T0_US - 1,
         ended_at_us=T0_US - 2,
         copies_until_us=T0_US - 3,
+        reason="it has failed before",
+        resumed_at_us=23,
+        content_changed=24,
     )
     default = SequencerState(next_number=0)
     for field in state.__struct_fields__:

@@ -112,9 +112,9 @@ def _number(one: tuple[int, Any]) -> int:
     return number
 
 
-class ForgetsNothing(Changed):
+class BuriesNothing(Changed):
     def changed(self, group: MessageGroup) -> MessageGroup:
-        turned = [msgspec.structs.replace(one, forget=[]) for one in group.changes]
+        turned = [msgspec.structs.replace(one, ended=[]) for one in group.changes]
         return msgspec.structs.replace(group, changes=turned)
 
 
@@ -191,7 +191,7 @@ BROKEN: dict[str, type[Worse]] = {
     "cancelling-tears-nothing": Torn,
     "messages-are-delivered-once-in-order": Backwards,
     "held-messages-wait-for-their-turn": ReleasesWhatIsHeld,
-    "forgotten-messages-are-gone": ForgetsNothing,
+    "the-dead-are-kept": BuriesNothing,
     "a-failed-message-comes-again": IgnoresFailures,
     "a-reply-is-kept": LosesReplies,
     "attachments-are-kept": KeepsBodiesOnly,

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from instep.model.messages import CONTENT_BYTES
 from instep_didcomm.problems import MessageRefusedError
 from instep_didcomm.wire.headers import digest_of, read_headers
 from instep_didcomm.wire.received_orders import GapDetector
@@ -104,6 +105,12 @@ def test_a_second_sending_has_the_same_digest_and_other_content_has_not() -> Non
     assert digest_of(first) == digest_of(again)
     assert digest_of(first) != digest_of(plain(2, body={"a": 1, "b": 3}))
     assert digest_of(first) != digest_of({**first, "id": "another"})
+
+
+def test_other_headers_change_the_end_of_the_digest_alone() -> None:
+    first, again = digest_of(plain(2)), digest_of(plain(2, lang="en"))
+    assert first[:CONTENT_BYTES] == again[:CONTENT_BYTES]
+    assert first != again
 
 
 JSON = st.recursive(

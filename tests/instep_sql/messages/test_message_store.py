@@ -127,7 +127,8 @@ async def test_an_expired_message_is_faulted_and_new_content_counts(database: st
             return bool((await claims(at.intake)).faulted())
 
         await until(faulted)
-        assert await at.rows("SELECT number FROM instep_inbox") == []
+        dead = "SELECT number, stage, ending, reason FROM instep_inbox"
+        assert await at.rows(dead) == [(2, 3, "expired", "expired")]
         await until(lambda: asyncio.sleep(0, at.speaker.effects))
         assert at.speaker.effects == [(SCOPE, ReportFault([(2, 2)], Refusal.EXPIRED))]
         await at.say(2, body=b"new")
@@ -180,7 +181,7 @@ async def test_a_reset_in_the_same_group_parts_what_came_before_and_after(databa
         after = asyncio.create_task(receive_together(at.intake, [message(2), message(3)]))
         await asyncio.gather(reset, before, after)
         assert await at.numbers() == [1, 2, 3]
-        assert await at.rows("SELECT number FROM instep_inbox") == []
+        assert await at.rows("SELECT number, stage FROM instep_inbox") == [(3, 3)]
 
 
 async def test_a_full_buffer_refuses_and_loses_nothing(database: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from instep import SequencerSettings
-from instep.ports.message_store import OperatorAction
 from instep.sequencing import GapPolicy, SequencePhase
+from instep.sequencing.remedies import OperatorAction
 from tests.instep.runtime.messages.intake_kit import (
     ACCEPTED,
     SCOPE,
@@ -26,9 +26,14 @@ async def ask(at: Spoken, action: OperatorAction, number: int | None = None) -> 
     assert await at.store.reader.request_action("east", SCOPE, action, number)
 
     async def done() -> bool:
-        return not await at.rows("SELECT id FROM instep_sequence_request")
+        return not await at.rows("SELECT id FROM instep_sequence_request WHERE outcome IS NULL")
 
     await until(done)
+
+
+async def failed(at: Spoken) -> bool:
+    state = await at.intake.state(SCOPE)
+    return state is not None and state.phase is SequencePhase.FAILED
 
 
 async def test_a_gap_is_given_up(database: str) -> None:
@@ -45,10 +50,7 @@ async def test_a_failed_sequence_goes_on_at_a_number(database: str) -> None:
     async with spoken(database, sequence=FAILING) as at:
         await at.say(1, 3)
 
-        async def fails() -> bool:
-            return outcomes(await at.say(4)) == ["failed"]
-
-        await until(fails)
+        await until(lambda: failed(at))
         await ask(at, OperatorAction.RESET, 4)
         assert outcomes(await at.say(4, 5)) == [ACCEPTED] * 2
         assert await at.numbers() == [1, 4, 5]
@@ -68,8 +70,11 @@ async def test_a_sequence_is_closed_and_a_request_that_is_not_possible_is_told(
         state = await at.intake.state(SCOPE)
         assert state is not None
         assert state.phase is SequencePhase.CLOSED
-        await ask(at, OperatorAction.GIVE_UP, 2**63 - 1)
+        await ask(at, OperatorAction.GIVE_UP, 9)
         told = [event.text for event in events if event.kind == "operator"]  # type: ignore[attr-defined]
-        assert told == ["close: nothing more is accepted", "give-up: through 9223372036854775807"]
+        assert told == [
+            "close: the next number is 2, closed",
+            "give-up: refused: it is closed, and nothing waits in it: `reset` begins anew",
+        ]
         assert not await at.store.reader.request_action("east", "t", OperatorAction.CLOSE)
         assert not await at.store.reader.request_action("west", SCOPE, OperatorAction.CLOSE)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from instep import SequencerSettings
+from instep.errors import StoreUnavailableError
 from instep.ports import Intake
 from instep.sequencing import (
     Cancel,
@@ -208,6 +209,35 @@ async def test_a_forgotten_name_stays_while_a_message_of_it_may_be_kept(database
         await at.rows("DELETE FROM instep_message WHERE number = 1 OR number = -1 RETURNING id")
         assert await store.reclaim(names, 1) == set(names)
         assert await named() == ["later"]
+
+
+async def test_a_name_that_comes_back_after_a_lost_answer_has_its_own_row(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept under the row that went would be in no sequence: accepted, and never found."""
+    ending = SequencerSettings(keep_ended_s=0.05, gap_deadline_s=1_000)
+    async with spoken(database, sequence=ending) as at:
+        kept: Any = at.intake._store  # type: ignore[attr-defined]
+        run, lost = kept._database.run, list[Any]()
+
+        async def answer_lost(work: Any, **given: Any) -> Any:
+            result = await run(work, **given)
+            if result == {SCOPE} and not lost:
+                lost.append(result)
+                raise StoreUnavailableError("the answer is lost")
+            return result
+
+        monkeypatch.setattr(kept._database, "run", answer_lost)
+        await at.intake.open(SCOPE, ending)
+        await at.intake.apply(SCOPE, [Close()])
+
+        async def forgotten() -> bool:
+            return bool(lost) and await known(at) == []
+
+        await until(forgotten)
+        assert await at.say(3)
+        of = "FROM instep_inbox AS i JOIN instep_sequence AS q ON q.id = i.sequence_no"
+        assert await at.rows(f"SELECT q.scope, i.number {of}") == [(SCOPE, 3)]
 
 
 async def test_a_sequence_ends_at_its_deadline_though_nothing_comes(database: str) -> None:

@@ -8,11 +8,20 @@ import pytest
 
 from instep.runtime.messages.intake import MessageIntake
 from instep.runtime.messages.requests import PendingRequest
+from instep_sql.messages import dead_letter
+from tests.simulation.seeds import run_endings
+from tests.simulation.sequencing.endings import simulate_endings
 from tests.simulation.sequencing.simulation import SequencesFailedError, simulate_sequences
 
 SEEDS = 20
 """Of every run; `make simulate` tries more."""
 AT_ONCE = 10
+_DELETE = """
+    DELETE FROM instep_inbox
+    WHERE ?1 = ?1 AND ?2 = ?2 AND ?3 = ?3 AND ?4 = ?4 AND ?5 = ?5 AND sequence_no = ?6
+      AND stage = 0 AND epoch = ?7 AND number BETWEEN ?8 AND ?9
+"""
+"""In the place of the statement that moves messages to the dead letter."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
@@ -55,3 +64,26 @@ def test_an_answer_before_the_commit_is_found(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(MessageIntake, "_commit_until_durable", answers_at_once)
     with pytest.raises(SequencesFailedError, match="durable is"):
         simulate_sequences(0)
+
+
+KEPT_ENDINGS = {
+    5875: "what was replayed of a forgotten count was in the way of its name that came back",
+}
+
+
+@pytest.mark.parametrize("seed", KEPT_ENDINGS)
+def test_an_ending_that_once_failed(seed: int) -> None:
+    simulate_endings(seed)
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
+def test_s13_accepted_is_delivered_or_dead_and_the_record_says_which(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        simulate_endings(seed)
+
+
+def test_a_body_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decision that deletes what was accepted, as the sequencer once did."""
+    monkeypatch.setattr(dead_letter, "_BURY", _DELETE)
+    found = [run_endings(seed) for seed in range(AT_ONCE)]
+    assert any("in no table" in one for one in found)

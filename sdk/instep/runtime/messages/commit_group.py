@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from operator import attrgetter
-from typing import Final, assert_never
+from typing import Final
 
 import msgspec
 
@@ -26,7 +26,8 @@ from instep.ports.message_store import (
 )
 from instep.runtime.messages.usage import InboxUsage
 from instep.sequencing.claims import Claims
-from instep.sequencing.effects import Decision, OwedEffect, SequenceEffect
+from instep.sequencing.effects import Decision, OwedEffect, ReportFault, SequenceEffect
+from instep.sequencing.ends import UNDELIVERED, DecidedBy, EndedNumbers, NumberEnd
 from instep.sequencing.events import (
     Changed,
     Close,
@@ -35,9 +36,12 @@ from instep.sequencing.events import (
     NumberRequest,
     Realigned,
     Receive,
+    Replayed,
     Reset,
+    Resume,
     SequencerInput,
 )
+from instep.sequencing.remedies import why_not
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.settings import SequencerSettings
 from instep.sequencing.transitions import Refusal, SequencePhase, SequenceRefusedError
@@ -45,6 +49,7 @@ from instep.sequencing.transitions import Refusal, SequencePhase, SequenceRefuse
 __all__ = [
     "ACCEPTED",
     "OTHER_CONTENT",
+    "OTHER_HEADERS",
     "REFUSED",
     "CommitGroup",
     "Entry",
@@ -55,11 +60,15 @@ __all__ = [
 
 OTHER_CONTENT: Final = "content-changed"
 """The deviation of a repeated number with other content (S7)."""
+OTHER_HEADERS: Final = "headers-changed"
+"""The deviation of a repeated message whose headers are not repeated."""
 
 ACCEPTED: Final = Receipt(ReceiptOutcome.ACCEPTED)
 _DUPLICATE: Final = Receipt(ReceiptOutcome.DUPLICATE)
 _CHANGED: Final = Receipt(ReceiptOutcome.DUPLICATE, deviation=True)
 _NUMBER: Final = attrgetter("number")
+_SHOWN: Final = 20
+"""Most ranges in what an operator is told."""
 REFUSED: Final = {why: Receipt(ReceiptOutcome.REFUSED, refusal=why) for why in Refusal}
 
 
@@ -102,10 +111,27 @@ class Opening(msgspec.Struct, frozen=True):
 class Scope:
     """A sequence in the intake's memory."""
 
-    __slots__ = ("held_bytes", "held_messages", "name", "peer", "sequencer", "stored", "waiting")
+    __slots__ = (
+        "dead_bytes",
+        "dead_messages",
+        "held_bytes",
+        "held_messages",
+        "name",
+        "peer",
+        "sequencer",
+        "stored",
+        "waiting",
+    )
 
     def __init__(
-        self, name: str, peer: str, sequencer: Sequencer, waiting: int = 0, *, stored: bool = True
+        self,
+        name: str,
+        peer: str,
+        sequencer: Sequencer,
+        waiting: int = 0,
+        *,
+        stored: bool = True,
+        dead: tuple[int, int] = (0, 0),
     ) -> None:
         self.name = name
         self.peer = peer
@@ -118,6 +144,13 @@ class Scope:
         """Buffered messages as counted in the usage …"""
         self.held_bytes = sequencer.buffered_bytes
         """… and their bytes."""
+        self.dead_messages, self.dead_bytes = dead
+        """Messages in the dead letter, and their bytes."""
+
+    @property
+    def places(self) -> tuple[int, int]:
+        """How many messages have a place in the dead letter, and their bytes (S13)."""
+        return self.held_messages + self.dead_messages, self.held_bytes + self.dead_bytes
 
 
 class CommitGroup:
@@ -143,6 +176,12 @@ class CommitGroup:
         self.effects: list[tuple[Scope, SequenceEffect]] = []
         self.changed: list[Entry] = []
         """Duplicates with other content than before."""
+        self.other_headers = 0
+        """Duplicates with the same content and other headers than before."""
+        self._by: DecidedBy | None = None
+        """Who decides, where it is not the sender or the policies."""
+        self._buried = False
+        """Whether numbers have ended otherwise than by delivery."""
         self.uncompared: list[Entry] = []
         """Duplicates whose first content only the store may still know (S7)."""
 
@@ -221,31 +260,58 @@ class CommitGroup:
         self._decide(self._changes_for(scope), partial(scope.sequencer.tick, self._now_us))
 
     def act(self, scope: Scope, request: OperatorRequest) -> str:
-        """Carry out what an operator wants done; returns what became of it."""
-        sequencer, number = scope.sequencer, request.number
-        events: list[EntryEvent]
-        match request.action:
+        """Carry out what an operator wants done; returns what it changed, or why it is refused."""
+        sequencer, action, number = scope.sequencer, request.action, request.number
+        if not self._changes_for(scope).known:
+            return f"{action!s}: refused: there is no such sequence any more"
+        refused = why_not(sequencer.checkpoint(), sequencer.settings, action, number)
+        if refused:
+            return f"{action!s}: refused: {refused}"
+        before = len(self._changes_for(scope).change.ended)
+        try:
+            self._act(scope, action, number)
+        except SequenceRefusedError as error:
+            return f"{action!s}: refused: {error.message}"
+        change = self._changes_for(scope).change
+        parts = [f"the next number is {sequencer.next_number}, {sequencer.phase!s}"]
+        parts += [f"{_shown(one)} {one.end!s}" for one, _ in change.ended[before:]][:_SHOWN]
+        if sequencer.buffered_messages:
+            parts.append(f"{sequencer.buffered_messages:,} held")
+        return f"{action!s}: {'; '.join(parts)}"
+
+    def _act(self, scope: Scope, action: OperatorAction, number: int | None) -> None:
+        sequencer = scope.sequencer
+        events: list[EntryEvent] = []
+        match action:
             case OperatorAction.GIVE_UP:
-                highest = sequencer.claims().highest
-                through = number if number is not None else highest
-                if through is None:
-                    return "give-up: nothing is missing"
-                events, done = [GiveUp(through, "given up by the operator")], f"through {through}"
+                state = sequencer.checkpoint()
+                known = (sequencer.claims(state).highest, state.announced, number)
+                through = max(one for one in known if one is not None) if number is None else number
+                events = [GiveUp(through, "given up by the operator")]
             case OperatorAction.RESET:
                 first = sequencer.settings.first_number
-                following = first if number is None else number
-                events, done = [Reset()], f"the next number is {following}"
-                if following > first:
-                    events.append(Realigned(following - 1))
+                events = [Reset()]
+                if number is not None and number > first:
+                    events.append(Realigned(number - 1))
             case OperatorAction.CLOSE:
-                events, done = [Close()], "nothing more is accepted"
+                events = [Close()]
+            case OperatorAction.RESUME:
+                events = [Resume()]
             case _:
-                assert_never(request.action)
+                raise AssertionError(f"{action!s} is no request to a sequence")
+        self._by = DecidedBy.OPERATOR
         try:
             self.apply(scope, events)
-        except SequenceRefusedError as error:
-            return f"{request.action!s}: refused: {error.message}"
-        return f"{request.action!s}: {done}"
+        finally:
+            self._by = None
+
+    def replay(self, scope: Scope, request: OperatorRequest) -> None:
+        """Note in its sequence that a message of the dead letter is delivered."""
+        if request.counted and request.replayed is not None and self._changes_for(scope).known:
+            events = [Replayed(request.replayed)]
+            self._decide(
+                self._changes_for(scope), partial(scope.sequencer.apply, events, self._now_us)
+            )
 
     def content_changed(self, scope: Scope, entries: list[Entry]) -> None:
         """Apply `Changed` to messages of `uncompared` whose content differs (S7)."""
@@ -264,13 +330,22 @@ class CommitGroup:
         if self.changed:
             count = deviations.get(OTHER_CONTENT, 0) + len(self.changed)
             deviations = {**deviations, OTHER_CONTENT: count}
+        if self.other_headers:
+            count = deviations.get(OTHER_HEADERS, 0) + self.other_headers
+            deviations = {**deviations, OTHER_HEADERS: count}
         changes = [one.finish() for one in self._scope_changes.values() if one.known]
         owed = [
             Obligation(next(numbers), scope.name, scope.peer, effect)
             for scope, effect in self.effects
             if isinstance(effect, OwedEffect)
         ]
-        return MessageGroup(self._now_us, changes, self._handled, deviations, owed=owed)
+        group = MessageGroup(self._now_us, changes, self._handled, deviations, owed=owed)
+        if self._buried:
+            group.discards_kept = self._usage.discards_kept()
+            for one in owed:
+                if isinstance(one.effect, ReportFault):
+                    self._scope_changes[one.scope].note_obligation(one.effect, one.number)
+        return group
 
     def committed(self) -> None:
         """Record that the group is durable: the sequences claim it from now on (S3)."""
@@ -334,9 +409,24 @@ class CommitGroup:
         for refused, refusal in outcome.refused:
             _answer(refused, REFUSED[refusal])
         self.changed += [entry for entry in outcome.deviations if isinstance(entry, Entry)]
+        self.other_headers += len(outcome.other_headers)
         self.uncompared += [entry for entry in outcome.uncompared if isinstance(entry, Entry)]
         if outcome.accepted or outcome.effects:
             self._note_known(scope_changes)
+        if outcome.ended:
+            self._buried = True
+            if self._by is not None:
+                # A delivery is nobody's decision: a reset only moves it into the record.
+                outcome.ended = [
+                    one
+                    if one.end is NumberEnd.DELIVERED
+                    else msgspec.structs.replace(one, by=self._by)
+                    for one in outcome.ended
+                ]
+            messages, size_bytes = _dead(outcome)
+            self._usage.add_dead(scope.peer, messages, size_bytes, self._now_us)
+            scope.dead_messages += messages
+            scope.dead_bytes += size_bytes
         scope_changes.add(outcome, epoch, scope.sequencer.epoch)
         self.effects += [(scope, effect) for effect in outcome.effects]
         messages, size_bytes = scope.sequencer.buffered_messages, scope.sequencer.buffered_bytes
@@ -375,7 +465,7 @@ class CommitGroup:
         if not scope.sequencer.settings.ordered:
             return True
         size_bytes = sum([entry.size_bytes for entry in entries])
-        return self._usage.has_room(scope.peer, len(entries), size_bytes)
+        return self._usage.has_room(scope.peer, len(entries), size_bytes, scope.places)
 
     def _may_hold(self, scope: Scope, entry: Entry, messages: int = 0, size_bytes: int = 0) -> bool:
         """Whether one message needs no room, or there is room for it beside `messages` others of
@@ -386,7 +476,9 @@ class CommitGroup:
         if not (
             number <= sequencer.next_number
             or number in received
-            or self._usage.has_room(scope.peer, messages + 1, size_bytes + entry.size_bytes)
+            or self._usage.has_room(
+                scope.peer, messages + 1, size_bytes + entry.size_bytes, scope.places
+            )
         ):
             entry.receipt = REFUSED[Refusal.FULL]
         return entry.receipt is None
@@ -439,12 +531,15 @@ class _ScopeChanges:
         self.released += len(entries)
 
     def add(self, outcome: Decision, epoch_before: int, epoch: int) -> None:
-        """Record an outcome: forget, keep, release. A reset has changed the epoch."""
+        """Record an outcome: bury, keep, release. A reset has changed the epoch."""
         change, kept = self.change, self._kept
-        if outcome.dropped:
-            stored = [n for n in outcome.dropped if kept.pop((epoch_before, n), None) is None]
-            buffered = Ranges.of_numbers(stored)
-            change.forget += [(epoch_before, low, high) for low, high in buffered.pairs()]
+        if outcome.ended:
+            change.ended += [(one, 0) for one in outcome.ended]
+        for number in outcome.dropped:
+            message = kept.pop((epoch_before, number), None)
+            if message is not None:
+                # Accepted by this very group: it has no row yet.
+                change.dead.append((message, _end_of(number, outcome)))
         for accepted in outcome.accepted:
             assert isinstance(accepted, Entry)
             assert accepted.message is not None
@@ -459,6 +554,14 @@ class _ScopeChanges:
         if buffered_number is not None:
             change.release_buffered.append((epoch, buffered_number))
         self.released += len(outcome.deliver)
+
+    def note_obligation(self, effect: ReportFault, number: int) -> None:
+        """Record which obligation tells the sender of these numbers."""
+        faulted = Ranges.of(*effect.faulted)
+        self.change.ended = [
+            (one, number if not owed and one.told and one.low in faulted else owed)
+            for one, owed in self.change.ended
+        ]
 
     def finish(self) -> SequenceChange:
         scope, change = self.scope, self.change
@@ -489,6 +592,24 @@ def _only_known(scope: Scope, entries: list[Entry]) -> list[Entry]:
         if entry.number not in received:
             entry.receipt = REFUSED[Refusal.FULL]
     return [entry for entry in entries if entry.receipt is None]
+
+
+def _end_of(number: int, outcome: Decision) -> EndedNumbers:
+    """The end of a number that was dropped."""
+    return next(
+        one for one in outcome.ended if one.low <= number <= one.high and one.end in UNDELIVERED
+    )
+
+
+def _dead(outcome: Decision) -> tuple[int, int]:
+    """How many messages go to the dead letter for good, and their bytes."""
+    discarded = Ranges.of(*[(one.low, one.high) for one in outcome.ended if one.discarded])
+    sizes = [size for number, size in outcome.dropped_bytes.items() if number not in discarded]
+    return len(sizes), sum(sizes)
+
+
+def _shown(one: EndedNumbers) -> str:
+    return str(one.low) if one.low == one.high else f"{one.low}-{one.high}"
 
 
 def _answer(entry: MessageHeader, receipt: Receipt) -> None:

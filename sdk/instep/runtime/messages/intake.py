@@ -18,12 +18,11 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from instep.errors import InstepError, SinkError
-from instep.model.messages import UNSEQUENCED, Message
+from instep.model.messages import CONTENT_BYTES, UNSEQUENCED, Message
 from instep.ports.listener import EnvelopeReceipt, IntakeEvent, Listener, Receipt
 from instep.ports.message_store import (
     MessageStore,
     Obligation,
-    OperatorRequest,
     OutboxStore,
     StoredSequence,
 )
@@ -37,6 +36,7 @@ from instep.runtime.messages.commit_group import (
     Scope,
 )
 from instep.runtime.messages.outbound import EffectDispatcher
+from instep.runtime.messages.remedies import WantedActions
 from instep.runtime.messages.replies import PendingReplies
 from instep.runtime.messages.requests import (
     Envelope,
@@ -100,8 +100,8 @@ class MessageIntake:
         )
         self.replies = PendingReplies()
         """Requests whose senders wait for the handler."""
-        self._settled: list[int] = []
-        """Obligations that the store may forget with the next commit."""
+        self._settled: dict[int, bool] = {}
+        """Obligations that the store may forget with the next commit: number → whether sent."""
         self._obligations = 0
         """The highest number of an obligation."""
         self._usage = InboxUsage(self._limits, {})
@@ -109,6 +109,8 @@ class MessageIntake:
         """Whether usage and obligations were read from the store."""
         self._scopes: OrderedDict[str, Scope] = OrderedDict()
         self._recount_wanted = False
+        self._old_told_us = 0
+        """Since when a message is in the dead letter of which it was told that it is old."""
         self._queue = GatheringQueue[PendingRequest](
             self._limits.queue_messages, self._limits.queue_bytes
         )
@@ -329,12 +331,12 @@ class MessageIntake:
         if self._recount_wanted:
             self._recount_wanted = False
             self._scopes.clear()
+        wanted = await self._wanted_actions()
         if not self._recovered:
             await self._recover()
-        wanted = await self._operator_requests()
         due = await self._due()
         names, unsequenced = _begin(requests)
-        await self._load(names.union(due, [one.scope for one in wanted]))
+        await self._load(names.union(due, wanted.scopes))
         seen = await self._store.find_seen(unsequenced) if unsequenced else ()
         group = CommitGroup(
             self._now_us(),
@@ -344,7 +346,7 @@ class MessageIntake:
             opens_implicitly=self._listener.opens_implicitly,
         )
         apply(requests, group, self._scopes)
-        told = [(one.scope, group.act(self._scopes[one.scope], one)) for one in wanted]
+        wanted.carry_out(group, self._scopes)
         for name in due:
             group.tick(self._scopes[name])
         if group.uncompared:
@@ -354,8 +356,8 @@ class MessageIntake:
         deviations, self._deviations = self._deviations, Counter()
         message_group = group.finish(deviations, itertools.count(self._obligations + 1))
         settled = message_group.settled = self._settled.copy()
-        message_group.done = [one.id for one in wanted]
-        if not (message_group.changes or message_group.deviations or settled or wanted):
+        message_group.done, message_group.replay = wanted.done, wanted.dead
+        if not (message_group.changes or message_group.deviations or settled or message_group.done):
             self._give_claims(requests, group)
             return None
         try:
@@ -365,11 +367,15 @@ class MessageIntake:
             self._deviations.update(deviations)
             raise
         group.committed()
-        for name, text in told:
-            self._emit(name, "operator", text)
+        if wanted.replay:
+            # What left the dead letter makes room, and may wait for the handler: count anew.
+            self._recount_wanted, self._recovered = True, False
+        for one in wanted.of_sequences:
+            self._emit(one.scope, "operator", wanted.done[one.id])
         self._obligations += len(message_group.owed)
         self._effects.forget(settled)
-        del self._settled[: len(settled)]
+        for number in settled:
+            del self._settled[number]
         self._give_claims(requests, group)
         self._put_effects(group, message_group.owed)
         self.deviations.update(message_group.deviations)
@@ -389,13 +395,23 @@ class MessageIntake:
         self._effects.restore(owed)
         self._recovered = True
 
-    async def _operator_requests(self) -> list[OperatorRequest]:
+    async def _wanted_actions(self) -> WantedActions:
         """What operators want done; asked for every `poll_s`."""
         now_us = self._now_us()
         if now_us < self._look_us:
-            return []
-        wanted = await self._store.operator_requests()
+            return WantedActions(())
+        wanted = WantedActions(await self._store.operator_requests())
         self._look_us = now_us + int(self._limits.poll_s * 1_000_000)
+        old_us = self._usage.old_since_us(now_us)
+        if old_us not in (0, self._old_told_us):
+            self._old_told_us = old_us
+            days = (now_us - old_us) / 86_400_000_000
+            text = f"a message is in the dead letter for {days:,.1f} days: `instep messages dead`"
+            self._emit("", "dead-letter", text)
+        if wanted.recount:
+            # Its sequences count their own, too.
+            self._scopes.clear()
+            self._recovered = False
         return wanted
 
     async def _due(self) -> list[str]:
@@ -417,6 +433,7 @@ class MessageIntake:
             for name in await self._store.reclaim(ended, now_us):
                 scope = self._scopes.pop(name)
                 if scope.stored:
+                    self._usage.add_dead(scope.peer, scope.held_messages, scope.held_bytes, now_us)
                     self._usage.add(scope.peer, -1, -scope.held_messages, -scope.held_bytes)
             for name in ended:
                 # A sequence that stays is loaded again with its next message.
@@ -433,11 +450,13 @@ class MessageIntake:
             {name: {entry.number for entry in entries} for name, entries in asked.items()}
         )
         for name, entries in asked.items():
-            changed = [
-                entry
-                for entry in entries
-                if not entry.digest.startswith(kept.get((name, entry.number), b""))
-            ]
+            changed = []
+            for entry in entries:
+                first = kept.get((name, entry.number), b"")
+                if not entry.digest.startswith(first[:CONTENT_BYTES]):
+                    changed.append(entry)
+                elif len(first) > CONTENT_BYTES and first != entry.digest:
+                    group.other_headers += 1
             if changed:
                 group.content_changed(self._scopes[name], changed)
 
@@ -455,8 +474,8 @@ class MessageIntake:
             if isinstance(effect, AskResend) and self._effects.is_asking(scope.name):
                 scope.sequencer.note_request_queued()
 
-    def _settle(self, number: int) -> None:
-        self._settled.append(number)
+    def _settle(self, number: int, sent: bool) -> None:  # noqa: FBT001 - a callback
+        self._settled[number] = sent
         self._queue.wake()
 
     def _note_asked(self, name: str) -> None:
@@ -470,6 +489,8 @@ class MessageIntake:
             assert entry.message is not None
             text = f"message {entry.number} ({entry.message.id}) came again with other content"
             self._emit(entry.message.scope, "deviation", text)
+        for text in self._usage.warnings():
+            self._emit("", "dead-letter", text)
         if self._handled:
             self.released.set()
         for name in group.scopes:
@@ -487,9 +508,8 @@ class MessageIntake:
         for name in missing:
             found = stored.get(name)
             sequencer = self._sequencer_from(name, found)
-            if sequencer.durable.acted_at_us < self._started_us:
-                # The sender is not charged for our downtime.
-                sequencer.resume(self._started_us)
+            # The sender is not charged for our downtime.
+            sequencer.resume(self._started_us)
             if self._effects.is_asking(name):
                 sequencer.note_request_queued()
             self._scopes[name] = Scope(
@@ -498,6 +518,7 @@ class MessageIntake:
                 sequencer,
                 found.waiting if found else 0,
                 stored=found is not None,
+                dead=(found.dead_messages, found.dead_bytes) if found else (0, 0),
             )
 
     async def _committed_sequencer(self, name: str) -> Sequencer | None:

@@ -60,7 +60,7 @@ class EffectDispatcher:
         environment: Environment,
         *,
         emit: Callable[[str, str, str], None],
-        settled: Callable[[int], None],
+        settled: Callable[[int, bool], None],
         asked: Callable[[str], None],
     ) -> None:
         """Args:
@@ -68,7 +68,8 @@ class EffectDispatcher:
         limits: How many wait, how many run at once, how often one is tried.
         environment: The randomness of the waits between two attempts.
         emit: Called with scope, kind and text of an event.
-        settled: Called with the number of an obligation that was carried out or given up.
+        settled: Called with the number of an obligation, and whether it was sent; else it was given
+            up, or its listener has no way to send it.
         asked: Called with a scope whose request to resend was sent or has failed.
         """
         self._listener = listener
@@ -168,9 +169,9 @@ class EffectDispatcher:
         return queue
 
     async def _carry_out(self, work: _Work) -> None:
-        failed = False
+        failed, sent = False, False
         try:
-            await self._listener.carry_out(work.scope, work.effect)
+            sent = await self._listener.carry_out(work.scope, work.effect) is not False
         except InstepError as error:
             failed = True
             self._emit(work.scope, "not-sent", str(error))
@@ -192,11 +193,11 @@ class EffectDispatcher:
             self._pending[work] = None
             asyncio.get_running_loop().call_later(self._wait_s(work), self._enqueue, work)
         else:
-            self._end(work)
+            self._end(work, sent=sent)
 
-    def _end(self, work: _Work) -> None:
+    def _end(self, work: _Work, *, sent: bool = False) -> None:
         if work.number is not None:
-            self._settled(work.number)
+            self._settled(work.number, sent)
         if self._asks.get(work.scope) is work:
             del self._asks[work.scope]
             self._asked(work.scope)

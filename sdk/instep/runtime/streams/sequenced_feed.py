@@ -52,8 +52,10 @@ from instep.sequencing.transitions import Refusal
 __all__ = ["NumberedRecords", "SequencedFeed", "SequencedFeedSettings"]
 
 _US: Final = 1_000_000
-_MOST_CONTENTS: Final = 8
-"""Most different contents of one number; with one more, the stream is realigned."""
+_MOST_CONTENTS: Final = 64
+"""Contents of one number that are remembered, to know one that was held up on its way."""
+_MOST_FAULTED: Final = 1_000
+"""Numbers answered with a fault that are remembered."""
 _CLOSED: Final = Receipt(ReceiptOutcome.REFUSED, refusal=Refusal.CLOSED)
 _FULL: Final = Receipt(ReceiptOutcome.REFUSED, refusal=Refusal.FULL)
 
@@ -82,11 +84,12 @@ class SequencedFeedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     and then gets its receipt. Set less for a peer with a shorter timeout.
     """
     confirm_while_baselining: bool = False
-    """Whether messages are confirmed though they are only in memory while the store itself says
-    that a baseline is being read (`Phase.BASELINING` is committed): for a provider that answers no
-    request for its state while it waits for a confirmation. The baseline has what they state, or
-    they are applied over it before the store says again that it is aligned; so does the baseline
-    of the next session if the process is killed.
+    """Whether messages are confirmed though they are only in memory, while the session is being
+    opened (`SequencedFeed.opening`) and while the store itself says that a baseline is being read
+    (`Phase.BASELINING` is committed): for a provider that answers no request while it waits for a
+    confirmation. The baseline has what they state, or they are applied over it before the store
+    says again that it is aligned; so does the baseline of the next session if the process is
+    killed.
     """
     chunk_records: Count = 5_000
     """Records after which no further message joins a chunk."""
@@ -139,7 +142,7 @@ class _Pending:
     its receipt.
     """
 
-    __slots__ = ("ahead", "early", "given", "message", "offset", "records", "waiting")
+    __slots__ = ("again", "ahead", "early", "given", "message", "offset", "records", "waiting")
 
     def __init__(self, message: NumberedRecords) -> None:
         self.message = message
@@ -149,6 +152,8 @@ class _Pending:
         """Its place in the order in which messages are passed to the runtime."""
         self.ahead = False
         """Whether it is applied though a number before it is missing."""
+        self.again = False
+        """Whether other content was passed to the runtime before, under the same number."""
         self.early = False
         """Whether it was confirmed while the baseline was read."""
         self.given = False
@@ -164,14 +169,26 @@ class _Pending:
             one.answer(Receipt(one.outcome) if receipt is None else receipt)
 
 
+class _Faulted:
+    """A number that was kept and yet answered with a fault: other content may come (S7)."""
+
+    __slots__ = ("digests", "open")
+
+    def __init__(self, digest: bytes) -> None:
+        self.digests = [digest]
+        """Of the contents that came under it; the last one counts."""
+        self.open = True
+        """Whether it was not confirmed since."""
+
+
 class SequencedFeed(Feed):
     """One session of numbered messages. The docstring of the module describes what it promises.
 
-    The adapter's part: create one before it subscribes, because the first message may arrive before
-    the subscription is answered; `accept` each message; call `baseline_version` when its
-    `Source.baseline` knows the version of what it read, with rows appended at `opened_at_us`;
-    `fail` when the connection is lost or the peer ends the session; `close` in the end. The
-    stream's `StreamInfo` has `Mode.BASELINE` and `resumable=False`.
+    The adapter's part: create one before it subscribes, and call `opening`, because the first
+    message may arrive before the subscription is answered; `accept` each message; call
+    `baseline_version` when its `Source.baseline` knows the version of what it read, with rows
+    appended at `opened_at_us`; `fail` when the connection is lost or the peer ends the session;
+    `close` in the end. The stream's `StreamInfo` has `Mode.BASELINE` and `resumable=False`.
 
     All methods belong to one event loop. Memory is bounded by `SequencedFeedSettings`.
     """
@@ -221,16 +238,16 @@ class SequencedFeed(Feed):
         """The append time of the last record passed to the runtime."""
         self._committed_offset = self.settings.first_number - 1
         self._baselining = False
-        """Whether the store says that the baseline is being read."""
+        """Whether messages are confirmed early: the session is being opened, or the store says that
+        the baseline is being read.
+        """
         self._baseline_durable = False
         self._baseline_version: int | None = None
         self._realign_reason = ""
         self._realign_reported = False
         self._deviations: dict[str, int] = {}
-        self._late: dict[int, list[bytes]] = {}
-        """Numbers, the last one and later, that were refused because they were not durable in time,
-        with the digests of the contents received under them. The content received last is used.
-        """
+        self._faulted: dict[int, _Faulted] = {}
+        """Numbers that were kept and answered with a fault, the first fault first."""
         self._error: SourceError | None = None
         self._closed = False
         self._wake = asyncio.Event()
@@ -255,14 +272,27 @@ class SequencedFeed(Feed):
         self._stamped_us = max(self._stamped_us, int(self._clock() * _US))
         return self._stamped_us
 
+    def opening(self) -> None:
+        """Tell that the session is being requested from now on. With `confirm_while_baselining`,
+        messages are confirmed at once: the peer may wait for that before it answers the request
+        (SDPi R0800).
+        """
+        self._baselining = self.settings.confirm_while_baselining
+
+    def refused_unread(self) -> None:
+        """Tell that something that came for the session was answered with a fault before its
+        number was read: it may have been a copy of the last message (S7).
+        """
+        self._note_fault(self._sequencer.next_number - 1, b"")
+
     async def accept(self, message: NumberedRecords) -> Receipt:
         """Receive a message; returns when its receipt is known.
 
-        ACCEPTED: it is durable, by itself or in the baseline, or with `confirm_while_baselining`
-        the store says that it is behind. DUPLICATE: so is the message that it repeats (S1). Both
-        are a confirmation (HTTP 2xx). REFUSED is a fault: with `Refusal.FULL` the message may come
-        again, and other content may come under its number (S7); so it may with `OUT_OF_RANGE`; with
-        `CLOSED` the session is over, its state comes with the next.
+        ACCEPTED: it is durable, by itself or in the baseline, or see `confirm_while_baselining`.
+        DUPLICATE: so is the message that it repeats (S1). Both are a confirmation (HTTP 2xx).
+        REFUSED is a fault: with `Refusal.FULL` the message may come again, and other content may
+        come under its number, which is then applied over the first (S7); so it may with
+        `OUT_OF_RANGE`; with `CLOSED` the session is over, its state comes with the next.
 
         Cancelling loses nothing: the message stays accepted, and a copy gets the receipt. Raises
         `ValueError` if the records do not carry the session and the number.
@@ -298,10 +328,7 @@ class SequencedFeed(Feed):
                 )
         if self._over:
             return _CLOSED
-        if number not in self._pending and (
-            len(self._pending) >= self.settings.limit_messages
-            or self._pending_bytes + message.size_bytes > self.settings.limit_bytes
-        ):
+        if number not in self._pending and not self._has_room(message):
             return _FULL
         decision = self._sequencer.receive([message], self._now_us())
         waiting: _Waiting | None = None
@@ -411,6 +438,19 @@ class SequencedFeed(Feed):
 
     # -- within ----------------------------------------------------------------------------------
 
+    def _has_room(self, message: NumberedRecords) -> bool:
+        """Whether there is room for it. A copy of what is durable needs none, and a fault for it
+        would let its sender change what is confirmed.
+        """
+        if (
+            len(self._pending) < self.settings.limit_messages
+            and self._pending_bytes + message.size_bytes <= self.settings.limit_bytes
+        ):
+            return True
+        faulted = self._faulted.get(message.number)
+        changed = faulted is not None and faulted.open and message.digest not in faulted.digests
+        return message.number < self._sequencer.next_number and not changed
+
     @property
     def _over(self) -> bool:
         return self._closed or self._error is not None or bool(self._realign_reason)
@@ -449,9 +489,7 @@ class SequencedFeed(Feed):
             pending = self._pending.get(waiting.number)
             if pending is not None:
                 pending.waiting.remove(waiting)
-                last = self._sequencer.next_number - 1
-                self._late = {late: of for late, of in self._late.items() if late >= last}
-                self._late.setdefault(waiting.number, [pending.message.digest])
+                self._note_fault(waiting.number, pending.message.digest)
             waiting.answer(_FULL)
         if unanswered:
             self._deadline_timer = loop.call_at(unanswered[0].deadline_s, self._refuse_late)
@@ -461,7 +499,7 @@ class SequencedFeed(Feed):
         if not self._over:
             for pending in ready:
                 pending.early = True
-                pending.answer()
+                self._confirm_pending(pending)
 
     def _now_us(self) -> int:
         return int(asyncio.get_running_loop().time() * _US)
@@ -471,13 +509,17 @@ class SequencedFeed(Feed):
         (SDPi R0801, R0802): it is answered and not applied again (R1033). Other content, or a
         number that goes back, ends the session (R1032, R1031).
         """
-        last = self._sequencer.next_number - 1
-        if message.number < last:
-            self.realign(
-                f"the numbers went back, {last} to {message.number}", deviation="number-backwards"
-            )
-        elif message.number in self._late:
-            return self._is_late_repeat(message)
+        number, last = message.number, self._sequencer.next_number - 1
+        faulted = self._faulted.get(number)
+        if faulted is not None and (faulted.open or number >= last):
+            if not changed or message.digest in faulted.digests:
+                faulted.open = faulted.open and number in self._pending
+                return True
+            if faulted.open and number >= last:
+                self._replace(message, faulted)
+                return True
+        if number < last:
+            self.realign(f"the numbers went back, {last} to {number}", deviation="number-backwards")
         elif changed:
             self.realign(
                 f"message {message.number} has other content now", deviation="content-changed"
@@ -486,22 +528,35 @@ class SequencedFeed(Feed):
             return True
         return False
 
-    def _is_late_repeat(self, message: NumberedRecords) -> bool:
-        """Whether it repeats a message that was refused as late: other content is then allowed, and
-        is used (S7).
-        """
-        number, known = message.number, self._late[message.number]
-        if message.digest in (b"", *known):
-            return True
-        pending = self._pending.get(number)
-        if pending is None or pending.given or len(known) == _MOST_CONTENTS:
-            # Each content was valid, but only one is applied: the next baseline has the last state.
-            self.realign(f"message {number} has other content after our fault")
-            return False
-        self._pending_bytes += message.size_bytes - pending.message.size_bytes
-        pending.message, pending.records = message, message.records
-        known.append(message.digest)
-        return True
+    def _note_fault(self, number: int, digest: bytes) -> None:
+        """A number that was kept is answered with a fault."""
+        known = self._faulted.setdefault(number, _Faulted(digest))
+        known.open = True
+        if len(self._faulted) > _MOST_FAULTED:
+            del self._faulted[next(iter(self._faulted))]
+
+    def _replace(self, message: NumberedRecords, faulted: _Faulted) -> None:
+        """Let other content count that came after a fault of ours (S7)."""
+        faulted.digests = [*faulted.digests[1 - _MOST_CONTENTS :], message.digest]
+        self._pending_bytes += message.size_bytes
+        pending = self._pending.get(message.number)
+        if pending is not None and not pending.given:
+            self._pending_bytes -= pending.message.size_bytes
+            pending.message, pending.records = message, message.records
+            return
+        # What the first content stated was true when it was sent: the other one comes behind it.
+        again = self._pending[message.number] = _Pending(message)
+        again.again = True
+        again.ahead = pending is not None and pending.ahead
+        self._ready.append(again)
+
+    def _confirm_pending(self, pending: _Pending) -> None:
+        """Answer those who wait for it that it is confirmed."""
+        if self._faulted and pending.waiting:
+            faulted = self._faulted.get(pending.message.number)
+            if faulted is not None:
+                faulted.open = False
+        pending.answer()
 
     def _act_on(self, effects: Sequence[object]) -> None:
         for effect in effects:
@@ -547,7 +602,7 @@ class SequencedFeed(Feed):
         pending.offset = self.settings.first_number + self._given_messages
         self._given_messages += 1
         if self._ahead:
-            records = [record for record in records if self._ahead.get(record.key, 0) < number]
+            records = [record for record in records if self._ahead.get(record.key, 0) <= number]
             if not self._ready and max(self._ahead.values()) < self._sequencer.next_number:
                 self._ahead.clear()
         if pending.ahead:
@@ -555,6 +610,12 @@ class SequencedFeed(Feed):
         if pending.offset != number:
             at = pending.offset
             records = [msgspec.structs.replace(record, offset=at) for record in records]
+        if pending.again:
+            # With the token of the first it would be taken for a copy of it.
+            at = pending.offset
+            records = [
+                msgspec.structs.replace(record, token=f"{record.token}/{at}") for record in records
+            ]
         pending.records = records
 
     def _in_order_of_time(self, records: Sequence[Record]) -> Sequence[Record]:
@@ -579,6 +640,8 @@ class SequencedFeed(Feed):
             if pending.records and pending.offset > self._committed_offset:
                 return
             uncommitted.popleft()
-            del self._pending[pending.message.number]
+            number = pending.message.number
+            if self._pending.get(number) is pending:
+                del self._pending[number]
             self._pending_bytes -= pending.message.size_bytes
-            pending.answer()
+            self._confirm_pending(pending)

@@ -66,7 +66,7 @@ class Outgoing:
             settings,
             Environment(rng=random.Random(1)),
             emit=lambda scope, kind, _text: self.events.append((scope, kind)),
-            settled=self.settled.append,
+            settled=lambda number, _sent: self.settled.append(number),
             asked=self.asked.append,
         )
         self.events: list[tuple[str, str]] = []

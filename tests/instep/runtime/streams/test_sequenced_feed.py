@@ -282,6 +282,24 @@ async def test_a_provider_that_shows_no_state_before_its_answer_gets_it(early: D
     assert (await later).outcome is ReceiptOutcome.ACCEPTED
 
 
+async def test_r0800_a_peer_may_wait_for_the_answer_before_it_grants_the_session(
+    early: Driver,
+) -> None:
+    early.feed.opening()
+    assert (await (await early.give(1))).outcome is ReceiptOutcome.ACCEPTED
+    assert (await (await early.give(1))).outcome is ReceiptOutcome.DUPLICATE
+    assert (await (await early.give(2))).outcome is ReceiptOutcome.ACCEPTED
+    early.baseline(0)
+    later = await early.give(3)
+    assert offsets(await early.receive()) == [1, 2]
+    assert not later.done()
+
+
+async def test_only_what_its_settings_confirm_early_is(patient: Driver) -> None:
+    patient.feed.opening()
+    assert not (await patient.give(1)).done()
+
+
 async def test_what_is_behind_a_gap_is_not_confirmed_before_the_gap_is_closed(
     early: Driver,
 ) -> None:
@@ -355,15 +373,97 @@ async def test_r0802_other_content_under_the_last_number_realigns(patient: Drive
     assert chunk.deviations == {"content-changed": 1}
 
 
-async def test_r0802_other_content_after_our_fault_is_no_deviation() -> None:
-    driver = Driver(SequencedFeedSettings(answer_within_s=0.02))
+@pytest.mark.parametrize("durable", [True, False])
+async def test_r0802_other_content_after_our_fault_is_applied_over_the_first(durable: bool) -> None:
+    driver = Driver(SequencedFeedSettings(answer_within_s=0.1))
     driver.baseline()
     assert (await (await driver.give(1))).refusal is Refusal.FULL
     assert offsets(await driver.receive()) == [1]
-    assert (await (await driver.give(1, state(2)))).refusal is Refusal.CLOSED
+    if durable:
+        driver.commit(1)
+    again = await driver.give(1, state(2, value="new"))
     chunk = await driver.receive()
-    assert "after our fault" in chunk.realign
-    assert not chunk.deviations
+    (record,) = chunk.decode().records
+    # It has a place of its own, as the first did: that one is no reason to leave it out.
+    assert (record.offset, b"new" in record.body, chunk.realign) == (2, True, "")
+    assert record.token != "s/1"
+    assert not again.done()
+    following = await driver.give(2)
+    assert offsets(await driver.receive()) == [3]
+    driver.commit(3)
+    assert (await again).outcome is ReceiptOutcome.DUPLICATE
+    assert (await following).outcome is ReceiptOutcome.ACCEPTED
+    driver.feed.close()
+
+
+async def test_r0802_after_the_confirmation_other_content_is_a_deviation_again() -> None:
+    driver = Driver(SequencedFeedSettings(answer_within_s=0.1))
+    driver.baseline()
+    assert (await (await driver.give(1))).refusal is Refusal.FULL
+    again = await driver.give(1, state(2, value="new"))
+    await driver.receive()
+    driver.commit(1)
+    await again
+    copy = await driver.give(1, state(2, value="new"))
+    assert (await copy).outcome is ReceiptOutcome.DUPLICATE
+    assert (await (await driver.give(1, state(3, value="newer")))).refusal is Refusal.CLOSED
+    chunk = await driver.receive()
+    assert chunk.deviations == {"content-changed": 1}
+
+
+async def test_a_repeat_of_what_our_fault_was_about_does_not_go_back() -> None:
+    """A peer with several messages under way: 2 has come when it learns of the fault for 1."""
+    driver = Driver(SequencedFeedSettings(answer_within_s=0.1))
+    driver.baseline()
+    first = await driver.give(1)
+    second = await driver.give(2)
+    assert (await first).refusal is Refusal.FULL
+    assert (await second).refusal is Refusal.FULL
+    assert offsets(await driver.receive()) == [1, 2]
+    driver.commit(2)
+    for number in (1, 2):
+        assert (await (await driver.give(number))).outcome is ReceiptOutcome.DUPLICATE
+    assert await driver.silent()
+
+
+async def test_a_copy_of_what_is_durable_needs_no_room() -> None:
+    """A fault for it would allow other content under a number that is confirmed (R0802)."""
+    driver = Driver(SequencedFeedSettings(limit_messages=1))
+    driver.baseline()
+    first = await driver.give(1)
+    await driver.receive()
+    driver.commit(1)
+    await first
+    await driver.give(3)
+    assert (await (await driver.give(1))).outcome is ReceiptOutcome.DUPLICATE
+    assert (await (await driver.give(4))).refusal is Refusal.FULL
+    driver.feed.close()
+
+
+async def test_a_fault_for_what_was_not_read_may_be_for_a_copy_of_the_last() -> None:
+    driver = Driver(SequencedFeedSettings())
+    driver.baseline()
+    first = await driver.give(1)
+    await driver.receive()
+    driver.commit(1)
+    await first
+    driver.feed.refused_unread()
+    again = await driver.give(1, state(2, value="new"))
+    assert offsets(await driver.receive()) == [2]
+    driver.commit(2)
+    assert (await again).outcome is ReceiptOutcome.DUPLICATE
+    driver.feed.close()
+
+
+async def test_many_contents_under_one_number_cost_no_realignment() -> None:
+    driver = Driver(SequencedFeedSettings(answer_within_s=0.001))
+    for version in range(1, 101):
+        assert (await (await driver.give(1, state(version, value=f"v{version}-")))).refusal
+    driver.baseline()
+    chunk = await driver.receive()
+    (record,) = chunk.decode().records
+    assert (b"v100-" in record.body, chunk.realign) == (True, "")
+    driver.feed.close()
 
 
 async def test_s7_other_content_after_our_fault_counts_while_it_is_not_applied() -> None:

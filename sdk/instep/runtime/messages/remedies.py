@@ -1,0 +1,61 @@
+"""What operators want done, as one group of the intake does it: about sequences, and about the dead
+letter. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from instep.ports.message_store import OperatorAction, OperatorRequest
+from instep.runtime.messages.commit_group import CommitGroup, Scope
+
+__all__ = ["WantedActions"]
+
+
+class WantedActions:
+    """The requests of operators that a group carries out."""
+
+    def __init__(self, requests: Iterable[OperatorRequest]) -> None:
+        self.of_sequences: list[OperatorRequest] = []
+        self.replay: list[OperatorRequest] = []
+        self.done: dict[int, str] = {}
+        """Id of a request → what became of it."""
+        numbers = set[tuple[str, int]]()
+        for one in requests:
+            if one.action is OperatorAction.RECOUNT:
+                self.done[one.id] = "recount: done"
+            elif one.action is not OperatorAction.REPLAY:
+                self.of_sequences.append(one)
+            elif one.refused:
+                self.done[one.id] = f"replay: refused: {one.refused}"
+            elif (one.scope, one.replayed) not in numbers:
+                # A second one of its number waits for another group, which will refuse it.
+                if one.replayed is not None:
+                    numbers.add((one.scope, one.replayed))
+                self.replay.append(one)
+
+    def __repr__(self) -> str:
+        return f"<WantedActions {len(self.of_sequences)} of sequences, {len(self.replay)} replays>"
+
+    @property
+    def scopes(self) -> set[str]:
+        """The sequences that the group needs for them."""
+        return {one.scope for one in (*self.of_sequences, *self.replay)}
+
+    @property
+    def recount(self) -> bool:
+        """Whether another process has changed what the counts are of."""
+        return "recount: done" in self.done.values()
+
+    @property
+    def dead(self) -> list[int]:
+        """The messages to deliver from the dead letter."""
+        return [one.number for one in self.replay if one.number is not None]
+
+    def carry_out(self, group: CommitGroup, scopes: Mapping[str, Scope]) -> None:
+        """Decide all of them in this group."""
+        for one in self.of_sequences:
+            self.done[one.id] = group.act(scopes[one.scope], one)
+        for one in self.replay:
+            group.replay(scopes[one.scope], one)
+            self.done[one.id] = "replay: delivered"
