@@ -253,6 +253,18 @@ async def test_a13_the_end_at_one_place_hides_no_statement_of_another(stage: Sta
         assert await rows(at) == {}
 
 
+async def test_a13_the_end_of_what_a_baseline_knew_hides_no_statement_of_another(
+    stage: Stages,
+) -> None:
+    async with stage(stream=BASELINE) as at:
+        (key, envelope), (_, other) = one_of_two(1), one_of_two(2)
+        await at.commit(baseline_row("u1", 10, envelope=envelope), by_uuid=True)
+        await at.commit(end_record(key, 12, RecordType.TOMBSTONE), by_uuid=True)
+        assert await rows(at) == {}
+        await at.commit(baseline_row("u1", 10, envelope=other), by_uuid=True)
+        assert list(await rows(at)) == ["u1"]
+
+
 async def test_a13_a_statement_at_one_place_is_no_move_from_another(stage: Stages) -> None:
     """Where the key is the whole address, and one of two statements is stored."""
     async with stage(stream=BASELINE) as at:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -44,6 +45,8 @@ from tests.instep.alignment import (
     test_sweep_trigger,
 )
 from tests.instep.runtime import test_retry
+from tests.instep_sql.entities import test_key_reconciliation
+from tests.instep_sql.store_kit import stage
 from tests.simulation.alignment import test_kept_seeds
 from tests.simulation.alignment.options import drawn, further
 from tests.simulation.alignment.simulation import SeedFailedError, simulate
@@ -540,6 +543,11 @@ def _in_world_of(drawn_by: int, seed: int, *, as_first: bool = False) -> None:
     simulate(seed, options=(log, faults))
 
 
+def _ends_by_address() -> None:
+    test = test_key_reconciliation
+    asyncio.run(test.test_a13_the_end_of_what_a_baseline_knew_hides_no_statement_of_another(stage))
+
+
 CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[], object]]]] = {
     "lost stream called aligned": (
         _lost_stream_called_aligned,
@@ -607,7 +615,7 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
     ),
     "redelivery taken for silence": (
         _redelivery_taken_for_silence,
-        lambda: test_kept_seeds.test_what_is_delivered_again_is_no_silence(35),
+        lambda: test_kept_seeds.test_what_is_delivered_again_is_no_silence(72),
     ),
     "repetition taken for silence": (
         _repetition_taken_for_silence,
@@ -621,11 +629,8 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
         _time_ahead_taken_for_the_head,
         lambda: simulate(2353, as_first=True),
     ),
-    "address of an end not read": (_address_of_an_end_not_read, lambda: simulate(7)),
-    "address of an end tells no key": (
-        _address_of_an_end_tells_no_key,
-        lambda: _in_world_of(8804, 110),
-    ),
+    "address of an end not read": (_address_of_an_end_not_read, _ends_by_address),
+    "address of an end tells no key": (_address_of_an_end_tells_no_key, _ends_by_address),
     "forgotten unread not missed": (
         _forgotten_unread_not_missed,
         test_machine_lag.test_a8_a15_records_that_a_log_may_have_forgotten_unread_call_for_a_baseline,
