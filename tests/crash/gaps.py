@@ -118,7 +118,7 @@ async def send(sender: Sender, numbers: list[int]) -> None:
 
 
 async def run(kind: str, *, kills: int, seed: int) -> Report:
-    """Begin new sequences and kill the receiver, in turn; then look for all that is acknowledged."""
+    """Begin new sequences and kill the receiver, in turn; then look for what is acknowledged."""
     report, rng = Report(), random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="gaps-crash-", ignore_cleanup_errors=True) as name:
         process = Process(Path(name), kind)
