@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Self
 
 from sqlalchemy import Connection
@@ -25,6 +26,7 @@ from instep_sql.engine.registry import dialect_of
 from instep_sql.engine.value_check import split_storable
 from instep_sql.entities import commit, retirement, streams, sweep_approvals, unproven
 from instep_sql.entities.journal_epochs import begin_epoch
+from instep_sql.entities.key_reconciliation import SharedKey
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import estimate_sweep
 from instep_sql.fencing import SqlLease
@@ -265,11 +267,25 @@ class SqlStore(Sink):
         """
         now_us = self._clock_us()
 
-        def work(connection: Connection) -> CommitResult:
-            row = self._row(connection, batch.stream)
+        def work(connection: Connection, *, separate: bool = False) -> CommitResult:
             return commit.commit(
-                connection, self._dialect, self.options, row, batch, now_us, self._projections
+                connection,
+                self._dialect,
+                self.options,
+                self._row(connection, batch.stream),
+                batch,
+                now_us,
+                self._projections,
+                separate=separate,
             )
+
+        async def run() -> CommitResult:
+            try:
+                return await self._database.run(work, committed=committed)
+            except SharedKey:
+                # Seldom, and once a stream: so no commit looks for it beforehand.
+                again = partial(work, separate=True)
+                return await self._database.run(again, committed=committed)
 
         def committed(connection: Connection) -> bool:
             fencing.lock_stream(connection, self._name, batch.stream)
@@ -277,10 +293,10 @@ class SqlStore(Sink):
             return fencing.stream_is_at(connection, no, batch.position, now_us)
 
         try:
-            return await self._database.run(work, committed=committed)
+            return await run()
         except UnstorableError:
             batch = split_storable(batch)
-            return await self._database.run(work, committed=committed)
+            return await run()
 
     async def report(self, reports: Sequence[StreamReport], stale_after_s: float) -> None:
         """See `Sink`."""

@@ -14,6 +14,8 @@ import pytest
 
 from instep import Consumer, Phase
 from instep.errors import SinkError
+from instep_spark import DeltaSink
+from instep_spark.plugin import sink as delta_sink
 from instep_sql import SqlStore
 from instep_sql.plugin import sink
 from instep_tapi.facts.names import LogStorageStrategy, StreamState
@@ -209,6 +211,40 @@ async def test_a_list_that_has_become_shorter_changes_nothing_at_once(tmp_path: 
         await becomes(tmp_path, {name: truth(served, name) for name in ("nodes", "rest")})
         assert (await phases(tmp_path))["nodes"] == "aligned"
         assert await changes(tmp_path, "swept") == 0
+
+
+async def test_nothing_in_a_lake_stays_aligned_that_is_not_offered(tmp_path: Path) -> None:
+    streams = (StreamSettings("nodes", classes=NODES), StreamSettings("rest", classes=REST))
+    url = (tmp_path / "lake").as_uri()
+    reader = delta_sink.reader(url)
+
+    async def shown() -> dict[str, str]:
+        return {each.stream: str(each.position.phase) for each in await reader.streams()}
+
+    async with Provider(network(4, 4), ProviderSettings(streams=streams)) as served:
+        built = source.build({"endpoints": [served.url]}, "test")
+        async with Consumer("test", built, DeltaSink(url), SOON) as consumer:
+            await consumer.aligned(DEADLINE_S)
+            assert await shown() == {"nodes": "aligned", "rest": "aligned"}
+            served.pause("nodes", StreamState.TERMINATED)
+            served.drop_clients("nodes")
+            await until(
+                lambda: any(s.phase is Phase.NOT_OFFERED for s in consumer.health().streams),
+                "it is not offered",
+            )
+            assert await shown() == {"nodes": "not-offered", "rest": "aligned"}
+            assert {each.unproven async for each in reader.entities(stream="nodes")} == {
+                "not-offered"
+            }
+            served.activate("nodes")
+            await until(
+                lambda: [s.phase for s in consumer.health().streams] == [Phase.ALIGNED] * 2,
+                "it is offered again",
+            )
+            await consumer.aligned(DEADLINE_S)
+            assert await shown() == {"nodes": "aligned", "rest": "aligned"}
+            assert all([each.proven async for each in reader.entities()])
+    await reader.close()
 
 
 async def test_a_stream_whose_entities_other_streams_state_retires_by_itself(

@@ -153,14 +153,17 @@ class SmallProvider:
         await peer.upgrade()
         self._peers.append(peer)
         sending = asyncio.create_task(self._send(peer, start))
-        async for opcode, data in peer.frames_of_client():
-            if opcode == _PING:
-                await peer.send(frame(data, _PONG))
-            elif opcode == _CLOSE:
-                await peer.send(frame(data, _CLOSE))
-                break
-        sending.cancel()
-        await asyncio.gather(sending, return_exceptions=True)
+        try:
+            async for opcode, data in peer.frames_of_client():
+                if opcode == _PING:
+                    await peer.send(frame(data, _PONG))
+                elif opcode == _CLOSE:
+                    await peer.send(frame(data, _CLOSE))
+                    break
+        finally:
+            self._peers.remove(peer)
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
 
     async def _send(self, peer: Peer, start: str) -> None:
         log = self.log
@@ -179,8 +182,9 @@ class SmallProvider:
         self.log += frames
 
     def cut(self) -> None:
-        """Cut the last connection."""
-        self._peers.pop().writer.transport.abort()
+        """Cut the connections."""
+        for peer in self._peers:
+            peer.writer.transport.abort()
 
     def shows(self, *names: str, bad: bytes = b"") -> None:
         """Let the context show these NODEs; `bad` is a further one, written out."""

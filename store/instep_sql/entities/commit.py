@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Sequence
 from itertools import compress
 from operator import not_
 from typing import Final
@@ -63,8 +62,10 @@ def commit(
     batch: Batch,
     now_us: int,
     projections: Sequence[Projection] = (),
+    *,
+    separate: bool = True,
 ) -> CommitResult:
-    """Write all of a batch in the caller's transaction.
+    """Write all of a batch in the caller's transaction. See `write_records` for `separate`.
 
     1. The position is advanced (A1), and departures from the specification are counted;
        `FencedError` if another process has advanced it.
@@ -90,6 +91,7 @@ def commit(
             batch.records,
             by_uuid=batch.by_uuid,
             now_us=now_us,
+            separate=separate,
         )
     singled_out = 0
     if batch.unreadable or stream.singled_out:
@@ -160,7 +162,7 @@ def derive_changed(
     projected.follow(connection, dialect, stream.no, projections, now_us)
 
 
-def write_records(
+def write_records(  # noqa: PLR0913 - three callers, one way to write
     connection: Connection,
     dialect: Dialect,
     options: SqlOptions,
@@ -170,11 +172,15 @@ def write_records(
     *,
     by_uuid: bool,
     now_us: int,
+    separate: bool = True,
 ) -> Written:
     """Write, mark or end the entities of the records, under the position's lineage and attempt.
 
     If the stream needs it, the records are first given the keys of the stored entities and composed
     into whole records. Other streams pay nothing for it.
+
+    With `separate`, it is looked for entities of two classes under one key first (A13). Without, it
+    raises `SharedKey` where it meets some, and the transaction must be rolled back.
     """
 
     def write(stated: Sequence[Record]) -> Written:
@@ -184,35 +190,16 @@ def write_records(
 
     if not stream.mixed or stream.change_only or not all_whole(records):
         return write(records)
-    if not (stream.shared_classes or shared_keys.are_within(records)):
-        written = _write_unshared(connection, dialect, stream.no, records, write)
-        if written is not None:
-            return written
+    if not (separate or stream.shared_classes or shared_keys.are_within(records)):
+        written = write(records)
+        if not written.whole and shared_keys.are_met(connection, dialect, stream.no, records):
+            raise SharedKey
+        return written
     separated, moved = shared_keys.separate(connection, dialect, stream, records)
     written = write(separated)
     if moved:
         shared = {**written.deviations, shared_keys.DEVIATION: moved}
         written = msgspec.structs.replace(written, deviations=shared)
-    return written
-
-
-def _write_unshared(
-    connection: Connection,
-    dialect: Dialect,
-    no: int,
-    records: Sequence[Record],
-    write: Callable[[Sequence[Record]], Written],
-) -> Written | None:
-    """Write the records under their keys. None where two classes have one: nothing is written."""
-    connection.exec_driver_sql("SAVEPOINT instep_shared")
-    written: Written | None = None
-    with suppress(SharedKey):
-        written = write(records)
-        if not written.whole and shared_keys.are_met(connection, dialect, no, records):
-            written = None
-    if written is None:
-        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT instep_shared")
-    connection.exec_driver_sql("RELEASE SAVEPOINT instep_shared")
     return written
 
 

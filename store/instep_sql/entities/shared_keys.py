@@ -5,7 +5,8 @@ stream that names its entities by their uuids, where a device and a node have on
 entities. The class that was met first has the key; the rows of any other have `KEY#CLASS`.
 
 Streams whose keys are unique pay nothing: an upsert leaves a row of another class as it is, and
-only a commit that has written fewer rows than it stated looks for the reason.
+only a commit that has written fewer rows than it stated looks for the reason. Where that is a
+shared key, the transaction is run again, and from then on each commit of the stream looks first.
 """
 
 from __future__ import annotations

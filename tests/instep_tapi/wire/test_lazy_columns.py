@@ -24,7 +24,7 @@ UNREADABLE = {
     "event-time-stamp": "2021-04-28T14:14:20.000Z",
     "condition-detector": {"CLEAR": "1e400"},
 }
-STREAM = StreamInfo(id="s", origin="o", kind="tapi")
+STREAM = StreamInfo(id="s", origin="o", kind="tapi", one_class=True)
 
 
 def stated(offset: int, key: str = "a", **changes: Any) -> dict[str, Any]:
@@ -122,10 +122,11 @@ def test_a_change_is_never_compacted_away() -> None:
 @pytest.mark.parametrize(
     ("info", "latest_only", "kept"),
     [
-        ({}, True, ["t2"]),
-        ({}, False, ["t1", "t2"]),
-        ({"partial_updates": True}, True, ["t1", "t2"]),
-        ({"mode": Mode.BASELINE}, True, ["t1", "t2"]),
+        ({"one_class": True}, True, ["t2"]),
+        ({"one_class": True}, False, ["t1", "t2"]),
+        ({}, True, ["t1", "t2"]),
+        ({"one_class": True, "partial_updates": True}, True, ["t1", "t2"]),
+        ({"one_class": True, "mode": Mode.BASELINE}, True, ["t1", "t2"]),
     ],
 )
 def test_a_batch_is_compacted_only_where_nobody_needs_every_statement(

@@ -49,7 +49,9 @@ class LogOptions:
     @property
     def classes(self) -> tuple[str, ...]:
         """What the stream states."""
-        return ("NODE", "NODE_EDGE_POINT") if self.tree else ("NODE",)
+        if self.tree:
+            return ("NODE", "NODE_EDGE_POINT")
+        return ("NODE",) if self.baseline else ("NODE", "CONDITION_DETECTOR")
 
     @property
     def baseline(self) -> bool:

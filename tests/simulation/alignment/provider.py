@@ -26,6 +26,7 @@ from tests.simulation.alignment.options import LogOptions
 __all__ = ["STREAM", "Instance", "Provider", "SimLog"]
 
 STREAM: Final = "all"
+_ALARM: Final = "CONDITION_DETECTOR"
 _STORAGE: Final = {
     "compacted": LogStorageStrategy.COMPACTED,
     "forgetful": LogStorageStrategy.COMPACTED,
@@ -288,7 +289,7 @@ class Provider:
         del self.bodies[key]
         way = self._rng.randrange(3)
         for instance in self.instances:
-            if way:
+            if way or self._class_of(key) != _ALARM:
                 instance.stream.end(key, delete=way == 1)
             else:
                 instance.stream.publish_last(
@@ -334,7 +335,11 @@ class Provider:
     def _statement(self, key: str, more: bytes) -> Statement:
         self._changes += 1
         body = b'{"uuid":"%s","change":%d%s}' % (key.encode(), self._changes, more)
-        return Statement(key, "NODE" if not more else "CONDITION_DETECTOR", body)
+        return Statement(key, self._class_of(key), body)
+
+    def _class_of(self, key: str) -> str:
+        """One class for each key (TR-548 3.10). Alarms have no resource: no baseline shows them."""
+        return _ALARM if int(key[1:]) % 3 == 0 and _ALARM in self.options.classes else "NODE"
 
     @staticmethod
     def _copy(statement: Statement) -> Statement:
