@@ -158,6 +158,7 @@ async def run(count: int, last: int, *, kills: int, seed: int) -> Report:
                     await server.start()
             await asyncio.gather(*publishing)
             await _until_settled(server.url, report)
+            await _until_handled(receiver.store)
             report.exit_code = await asyncio.to_thread(receiver.stop, signal.SIGTERM)
             compare(receiver.store, wanted, report)
         finally:
@@ -173,11 +174,20 @@ async def _until_settled(url: str, report: Report) -> None:
             with contextlib.suppress(nats.errors.Error):
                 async with connected(url) as js:
                     report.published = (await js.stream_info(STREAM)).state.messages
-                    # What was released is handled a moment later.
                     if await settled(js):
-                        await asyncio.sleep(2)
                         return
             await asyncio.sleep(0.2)
+
+
+async def _until_handled(store: Path) -> None:
+    """Until the handler has taken all that was released."""
+    async with asyncio.timeout(120):
+        waiting = 1
+        while waiting:
+            await asyncio.sleep(0.2)
+            with contextlib.closing(sqlite3.connect(store, timeout=30)) as raw:
+                query = "SELECT count(*) FROM instep_inbox WHERE stage = 1"
+                (waiting,) = raw.execute(query).fetchone()
 
 
 def compare(store: Path, wanted: dict[int, list[int]], report: Report) -> None:

@@ -31,7 +31,7 @@ PAGES = {page.name: page.read_text(encoding="utf-8") for page in sorted(TOPICS.g
 RULES = {tag: text for page in PAGES.values() for tag, text in items(page).items()}
 ALL_RULES = [
     *(f"A{n}" for n in range(1, 23)),
-    *(f"S{n}" for n in range(1, 13)),
+    *(f"S{n}" for n in range(1, 15)),
     "L1",
     "L2",
     "L3",

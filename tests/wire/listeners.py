@@ -74,6 +74,9 @@ class Sender:
     async def begin(self) -> None:
         """Before the first message."""
 
+    async def end(self) -> None:
+        """After the last message."""
+
     async def send(self, number: int) -> None:
         """Send a message once, and note what is acknowledged."""
         raise NotImplementedError
@@ -233,6 +236,8 @@ async def listen(
     url: str,
     rows: Callable[[], list[bytes]],
     acknowledged_s: float = ACKNOWLEDGED_S,
+    *,
+    settled_s: float = 5.0,
 ) -> Outcome:
     """Send until the rule has struck, and hold what was delivered against the acknowledgements."""
     until_s = time.monotonic() + PLAY_S
@@ -264,11 +269,12 @@ async def listen(
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
+            await asyncio.gather(*(sender.end() for sender in senders))
     if receiver.health().state is ConsumerState.FAILED:
         return Outcome("differs", f"it has ended: {receiver.health().error}")
     if not rule.played:
         return Outcome("not played")
-    until_s = time.monotonic() + 5.0
+    until_s = time.monotonic() + settled_s
     wrong = compare(senders, rows())
     while wrong and time.monotonic() < until_s:
         await asyncio.sleep(0.1)

@@ -8,7 +8,7 @@ from typing import Final
 
 from instep.testing import relay as wire
 from instep.testing.relay import RULES, Rule
-from tests.wire import listeners, sinks, sources
+from tests.wire import brokers, listeners, sinks, sources
 from tests.wire.maintenance import Maintenance
 from tests.wire.outcome import Outcome, Play
 
@@ -24,6 +24,7 @@ KINDS: Final[dict[str, Run]] = {
     "didcomm": listeners.didcomm,
     "wsrm": listeners.wsrm,
     "wsr": listeners.wsr,
+    "nats": brokers.nats_jetstream,
     "postgresql": sinks.postgresql,
     "postgresql-messages": sinks.postgresql_messages,
     "delta": sinks.delta,
@@ -133,6 +134,7 @@ _PLAYS: Final[dict[str, tuple[Play, ...]]] = {
     "didcomm": (*_LISTENER, _RESENT),
     "wsrm": (*_LISTENER, *_SOAP, _RESENT),
     "wsr": (*_LISTENER, *_SOAP),
+    "nats": (*_NETWORK, _TRICKLE),
     "postgresql": _DATABASE,
     # Its senders leave no connection idle.
     "postgresql-messages": tuple(p for p in _DATABASE if p.make().name != _IDLE.make().name),

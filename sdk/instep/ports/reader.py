@@ -383,6 +383,12 @@ class MessageReader(Capability):
         """
 
     @abstractmethod
+    async def forgotten_sequences(self) -> list[tuple[str, str]]:
+        """Consumer and name of sequences that are known no more, while the record of their numbers
+        is kept (S13).
+        """
+
+    @abstractmethod
     def dead_messages(
         self, *, consumer: str | None = None, stream: str | None = None, id: int | None = None
     ) -> AsyncIterator[DeadMessage]:

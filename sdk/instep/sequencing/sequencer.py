@@ -107,7 +107,7 @@ _REACH_IN_JUMPS: Final = 1_000
 
 class Sequencer:
     """One numbered sequence at its receiver: decides what is delivered, buffered, refused and
-    acknowledged (S1 to S12).
+    acknowledged (S1 to S14).
 
     Promised: until a `Reset`, each number is delivered at most once and, where `ordered`, in rising
     order (S1, S2). A refused request changes nothing. Claims towards the peer cover durable state
@@ -245,7 +245,7 @@ class Sequencer:
 
     def due_us(self) -> int | None:
         """When `tick` is to be called next, in microseconds since 1970; None while nothing is
-        due.
+        due: a driver needs no clock of ours (S14).
         """
         ends_at_us = None if self.phase in REFUSALS else self._lifetime.due_us()
         if not self._window.buffered and self._announced is None:

@@ -173,10 +173,12 @@ def messages(
     config: ConfigArgument = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Copy the messages that a SQL store has delivered."""
+    """Copy the messages that a SQL store has delivered, and what became of each number."""
 
     def copy(made: Lake) -> None:
-        _print([{"table": "messages", "rows": made.take_messages(store)}], output)
+        copied = {"messages": made.take_messages(store)}
+        copied["sequence_numbers"] = made.take_numbers(store)
+        _print([{"table": table, "rows": rows} for table, rows in copied.items()], output)
 
     _each(_lakes(config), copy, output)
 

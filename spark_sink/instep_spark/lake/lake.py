@@ -36,6 +36,7 @@ from instep_spark.lake.sql.literals import rows_behind, rows_between, text
 from instep_spark.lake.tables.base import has_vectors, table_detail, table_exists
 from instep_spark.lake.tables.messages import MessagesTable
 from instep_spark.lake.tables.schema import FEED_PROPERTY, LAKE_TABLES
+from instep_spark.lake.tables.sequence_numbers import SequenceNumbersTable
 from instep_spark.lake.trigger_interval import next_interval_s
 from instep_spark.lake.upkeep import VACUUMED_PROPERTY, TableFiles, Upkeep
 from instep_spark.lake.verify import Comparison, audit, verify
@@ -408,6 +409,15 @@ class Lake:
         how many messages that were.
         """
         table = MessagesTable(self._place)
+        with self._errors():
+            table.open(self.spark)
+            return asyncio.run(table.take(self.spark, store))
+
+    def take_numbers(self, store: str) -> int:
+        """Copy to `sequence_numbers` what the SQL store at this URL says of each number; how many
+        ranges those are.
+        """
+        table = SequenceNumbersTable(self._place)
         with self._errors():
             table.open(self.spark)
             return asyncio.run(table.take(self.spark, store))

@@ -126,7 +126,7 @@ class Replay(NamedTuple):
 
 
 def find_replay(connection: Connection, no: int, id: int) -> Replay:
-    """Whether a message of the dead letter may be delivered."""
+    """Whether a message of the dead letter may be delivered: one of each number (S1, S13)."""
     row = connection.execute(_REPLAYED, {"id": id, "dead": DEAD, "no": no}).one_or_none()
     if row is None:
         return Replay("it is not in the dead letter any more")

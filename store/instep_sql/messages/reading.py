@@ -102,6 +102,14 @@ _FORGOTTEN_ENDS: Final = text("""
         SELECT max(forgotten_at_us) FROM instep_number_end
         WHERE receiver_no = :no AND scope = :scope) ORDER BY id
 """)
+_FORGOTTEN: Final = text("""
+    SELECT DISTINCT r.consumer, e.scope FROM instep_number_end AS e
+    JOIN instep_receiver AS r ON r.id = e.receiver_no
+    WHERE e.forgotten_at_us IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM instep_sequence AS q
+        WHERE q.receiver_no = e.receiver_no AND q.scope = e.scope AND q.state <> '')
+    ORDER BY r.consumer, e.scope
+""")
 _INBOX: Final = text("SELECT inbox_no FROM instep_quarantine WHERE id = :id")
 _AGAIN: Final = text("UPDATE instep_inbox SET stage = 1 WHERE id = :inbox AND stage = 2")
 # The consumer finds the sequences that may be delivered; it need not be running now.
@@ -185,6 +193,12 @@ class MessageReading(MessageReader):
             return resolve_ends(decode_state(known.state), held, ends)
 
         return await self._fetch(find)
+
+    async def forgotten_sequences(self) -> list[tuple[str, str]]:
+        """See `MessageReader`."""
+        return await self._fetch(
+            lambda connection: [tuple(row) for row in connection.execute(_FORGOTTEN)]
+        )
 
     async def dead_messages(
         self, *, consumer: str | None = None, stream: str | None = None, id: int | None = None

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from instep.alignment.lag import Fidelity
 from instep.ports.lake import LakeEntityTable, LakeEpisodeTable
+from instep.sequencing.ends import NumberEnd
 from instep_spark.derivations import ENTITY_TABLES, EPISODE_TABLES
 from instep_spark.landing_schema import comment_literal
 
@@ -242,6 +243,26 @@ MESSAGES: Final = TableSchema(
         Column("attachments", "STRING", "what came with it, a JSON array; NULL: nothing"),
     ),
 )
+SEQUENCE_NUMBERS: Final = TableSchema(
+    "sequence_numbers",
+    "What became of the numbers of numbered sequences: a row for each range that ended alike. "
+    "Numbers without a row are missing, or held.",
+    (
+        *_WHOSE[:2],
+        Column("epoch", "BIGINT", "which count of the sequence: it grows with each reset"),
+        Column("low", "BIGINT", "first number of the range"),
+        Column("high", "BIGINT", "its last number"),
+        Column("outcome", "STRING", "how they ended"),
+        Column("reason", "STRING", "why; empty for what was delivered as usual"),
+        Column("decided_by", "STRING", "sender, receiver or operator; empty: nobody had to"),
+        Column("told", "STRING", "whether the sender was told by a fault: owed, sent, not-sent"),
+        Column("decided_at", "TIMESTAMP", "when it was decided; NULL for what was delivered"),
+    ),
+    checks=(
+        "low <= high",
+        _one_of("outcome", *(end for end in NumberEnd if end is not NumberEnd.SUPERSEDED)),
+    ),
+)
 
 RECONCILIATION: Final = TableSchema(
     "reconciliation",
@@ -352,7 +373,7 @@ LAKE_TABLES: Final = {
         *(ENTITIES, HISTORY),
         *map(_episodes_schema, EPISODE_TABLES),
         *map(_entities_schema, ENTITY_TABLES),
-        *(HEALTH, MESSAGES, RECONCILIATION, COMPOSED, IDENTITIES),
+        *(HEALTH, MESSAGES, SEQUENCE_NUMBERS, RECONCILIATION, COMPOSED, IDENTITIES),
     )
 }
 """The tables of the pipeline, by the name of their folder under the URL of the lake."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from instep.sequencing import Cancel, Fill
 from instep_spark.lake.lake import Lake
 from tests.instep.runtime.messages.intake_kit import SCOPE, spoken
 from tests.instep_spark.lake.lake_kit import read
@@ -22,6 +23,29 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 async def deliver(store: str, *numbers: int) -> None:
     async with spoken(store) as at:
         await at.say(*numbers)
+
+
+async def end_in_other_ways(store: str) -> None:
+    async with spoken(store) as at:
+        await at.intake.apply(SCOPE, [Cancel([(5, 6)]), Fill([(7, 7)])])
+
+
+def test_what_became_of_each_number_is_copied(spark: SparkSession, tmp_path: Path) -> None:
+    store, lake = f"sqlite:///{tmp_path / 'store.db'}", Lake((tmp_path / "lake").as_uri(), spark)
+    asyncio.run(deliver(store, 1, 2))
+    assert lake.take_numbers(store) == 1
+    asyncio.run(deliver(store, 3, 4))
+    asyncio.run(end_in_other_ways(store))
+    for _ in range(2):
+        assert lake.take_numbers(store) == 3
+        rows = sorted(read(tmp_path / "lake", "sequence_numbers"), key=lambda one: one["low"])
+        found = [(one["low"], one["high"], one["outcome"], one["decided_by"]) for one in rows]
+        assert found == [
+            (1, 4, "delivered", ""),
+            (5, 6, "cancelled", "sender"),
+            (7, 7, "filled", "sender"),
+        ]
+        assert rows[1]["decided_at"] > 0
 
 
 def test_messages_are_copied_once(spark: SparkSession, tmp_path: Path) -> None:
