@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -27,7 +27,7 @@ from instep.errors import InstepError, StreamGoneError, TokenRefusedError
 from instep.model.batches import Batch
 from instep.model.position import Phase, Position
 from instep.model.records import Record
-from instep.model.streams import Mode, Start
+from instep.model.streams import Mode, Start, StreamInfo
 from instep.runtime.retry import Environment, ReconnectPacing
 from instep.runtime.streams.worker import StreamWorker
 from instep_sql.engine import sqlite
@@ -46,7 +46,7 @@ from tests.instep.alignment import (
 )
 from tests.instep.runtime import test_retry
 from tests.instep_sql.entities import test_key_reconciliation
-from tests.instep_sql.store_kit import stage
+from tests.instep_sql.store_kit import Stage, stage
 from tests.simulation.alignment import test_kept_seeds
 from tests.simulation.alignment.options import drawn, further
 from tests.simulation.alignment.simulation import SeedFailedError, simulate
@@ -544,8 +544,15 @@ def _in_world_of(drawn_by: int, seed: int, *, as_first: bool = False) -> None:
 
 
 def _ends_by_address() -> None:
+    def in_memory(
+        stream: StreamInfo | None = None, **options: Any
+    ) -> AbstractAsyncContextManager[Stage]:
+        return stage(stream=stream, **options)
+
     test = test_key_reconciliation
-    asyncio.run(test.test_a13_the_end_of_what_a_baseline_knew_hides_no_statement_of_another(stage))
+    asyncio.run(
+        test.test_a13_the_end_of_what_a_baseline_knew_hides_no_statement_of_another(in_memory)
+    )
 
 
 CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[], object]]]] = {

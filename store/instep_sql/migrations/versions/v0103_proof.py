@@ -82,7 +82,7 @@ def upgrade() -> None:
         Column("at_us", BigInteger, nullable=False),
         PrimaryKeyConstraint("stream_no", "deviation"),
     )
-    _create_view()
+    create_view()
 
 
 def _add_to_quarantine() -> None:
@@ -127,7 +127,8 @@ def _digest_anew(connection: Connection) -> None:
         after = rows[-1].id
 
 
-def _create_view() -> None:
+def create_view() -> None:
+    """Make the view anew; 0105 does so too, for a store whose view shows another reason."""
     on_postgresql = op.get_bind().dialect.name == "postgresql"
     replace = "CREATE OR REPLACE" if on_postgresql else "CREATE"
     if not on_postgresql:

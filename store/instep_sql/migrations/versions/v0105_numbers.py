@@ -5,6 +5,8 @@ from __future__ import annotations
 from alembic import op
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, SmallInteger, Text, text
 
+from instep_sql.migrations.versions.v0103_proof import create_view
+
 revision = "0105"
 down_revision = "0104"
 
@@ -83,3 +85,4 @@ def upgrade() -> None:
     # What became of a request; NULL: nobody has done it yet.
     op.add_column("instep_sequence_request", Column("outcome", Text))
     op.add_column("instep_sequence_request", Column("done_at_us", BigInteger))
+    create_view()
