@@ -23,10 +23,10 @@ from tests.instep_sdpi.provider_kit import providing
 from tests.instep_wsr import wsr_kit
 from tests.instep_wsrm import rm_kit
 
-QUICK = "sequence = { gap_deadline_s = 0.3, gap_repeat_s = 0.3 }"
+QUICK = "sequence = { gap_deadline_s = 0.3, gap_repeat_s = 0.3, gap_attempts = 3 }"
 OPTIONS = {
     "didcomm": f'protocols = [{{ type = "https://didcomm.org/auction/1.0/*" }}]\n{QUICK}',
-    "wsrm": "sequence = { gap_deadline_s = 0.3, gap_repeat_s = 0.3, gap_attempts = 3 }",
+    "wsrm": QUICK,
     "wsr": "",
 }
 
