@@ -77,16 +77,21 @@ class SequenceNumbersTable(LakeTable):
         names = ", ".join(_SCHEMA.names)
         same = " AND ".join(f"t.{name} = s.{name}" for name in _KEY)
         update = ", ".join(f"{name} = s.{name}" for name in _SCHEMA.names)
-        known = "SELECT 1 FROM instep_sequence_numbers AS k WHERE k.consumer = t.consumer"
-        self.commit(
-            spark,
-            TableProgress(),
-            f"DELETE FROM {self.sql} AS t WHERE EXISTS ({known} AND k.stream = t.stream)",
+        # Ranges of these sequences that are there no more: Delta deletes by no subquery.
+        gone = (
+            f"SELECT {names}, true AS gone FROM {self.sql} AS t "
+            "LEFT SEMI JOIN instep_sequence_numbers AS k "
+            "ON t.consumer = k.consumer AND t.stream = k.stream "
+            f"LEFT ANTI JOIN instep_sequence_numbers AS s ON {same}"
         )
         self.commit(
             spark,
             TableProgress(),
-            f"MERGE INTO {self.sql} AS t USING instep_sequence_numbers AS s ON {same} "
+            f"MERGE INTO {self.sql} AS t "
+            f"USING (SELECT {names}, false AS gone FROM instep_sequence_numbers "
+            f"UNION ALL {gone}) AS s "
+            f"ON {same} "
+            "WHEN MATCHED AND s.gone THEN DELETE "
             f"WHEN MATCHED THEN UPDATE SET {update} "
             f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({names})",
         )

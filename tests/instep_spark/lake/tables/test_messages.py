@@ -46,6 +46,15 @@ def test_what_became_of_each_number_is_copied(spark: SparkSession, tmp_path: Pat
             (7, 7, "filled", "sender"),
         ]
         assert rows[1]["decided_at"] > 0
+    table = f"delta.`{(tmp_path / 'lake').as_uri()}/sequence_numbers`"
+    for consumer in ("consumer", "'another'"):
+        spark.sql(
+            f"INSERT INTO {table} BY NAME SELECT {consumer} AS consumer, stream, epoch, "
+            f"99L AS low, 99L AS high, outcome, reason, decided_by, told FROM {table} WHERE low = 7"
+        )
+    assert lake.take_numbers(store) == 3
+    left = read(tmp_path / "lake", "sequence_numbers")
+    assert [one["consumer"] for one in left if one["low"] == 99] == ["another"], "of no sequence"
 
 
 def test_messages_are_copied_once(spark: SparkSession, tmp_path: Path) -> None:
