@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -17,10 +16,9 @@ from instep.cli.output import (
     MOMENT_WIDTH,
     Format,
     FormatOption,
-    Listing,
     duration,
-    json_line,
     moment,
+    print_listing,
     stamp,
 )
 from instep.cli.store import (
@@ -96,30 +94,22 @@ async def _list(
     columns += [Column("Alarm", ratio=1, overflow="fold")]
     if chosen.standing is None and not chosen.events:
         columns += [Column("Lasted", width=8)]
-    listing = Listing(console, columns)
-    shown = 0
-    async with aclosing(_found(config, store, consumer, chosen)) as found:
-        async for one in found:
-            shown += 1
-            if output is Format.JSONL:
-                json_line(_line(one))
-            else:
-                lasted = "" if one.duration_s is None else duration(one.duration_s)
-                cells = [
-                    moment(one.raised_at_us),
-                    one.state,
-                    one.severity or "—",
-                    one.consumer,
-                    _words(one),
-                    lasted,
-                ]
-                listing.add(*cells[: len(columns)])
-            if shown == limit:
-                break
-    if output is Format.TABLE:
-        listing.flush()
-        words = "events" if chosen.events else "alarms"
-        console.print(f"{listing.rows:,} {words}{' (--limit)' * (shown == limit)}")
+
+    def cells(one: AlarmEpisode) -> list[str]:
+        lasted = "" if one.duration_s is None else duration(one.duration_s)
+        raised, severity = moment(one.raised_at_us), one.severity or "—"
+        return [raised, one.state, severity, one.consumer, _words(one), lasted][: len(columns)]
+
+    await print_listing(
+        _found(config, store, consumer, chosen),
+        console,
+        columns,
+        cells=cells,
+        facts=_line,
+        what="events" if chosen.events else "alarms",
+        limit=limit,
+        output=output,
+    )
 
 
 async def _found(

@@ -19,12 +19,12 @@ from instep.cli.output import (
     MOMENT_WIDTH,
     Format,
     FormatOption,
-    Listing,
     json_bytes,
     json_line,
     moment,
     one_line,
     plain,
+    print_listing,
     stamp,
 )
 from instep.cli.sequences import Wait, action_outcome
@@ -178,28 +178,16 @@ async def _list(
     columns += [Column("Number", width=8, justify="right"), Column("Since", width=MOMENT_WIDTH)]
     columns += [Column("End", width=8), Column("Reason", ratio=4, overflow="fold")]
     columns += [Column("Body", ratio=3)]
-    listing = Listing(console, columns)
-    shown = 0
-    async with aclosing(_all(config, store, consumer, stream)) as found:
-        async for one in found:
-            shown += 1
-            if output is Format.JSONL:
-                json_line(_line(one))
-            else:
-                listing.add(
-                    str(one.id),
-                    f"{one.consumer} / {one.stream}",
-                    "—" if one.number < 0 else str(one.number),
-                    moment(one.dead_at_us),
-                    one.end,
-                    one.reason + "; waits in its sequence" * one.frozen,
-                    one.body[:_BODY_SHOWN_BYTES].decode(errors="replace"),
-                )
-            if shown == limit:
-                break
-    if output is Format.TABLE:
-        listing.flush()
-        console.print(f"{listing.rows:,} messages{' (--limit)' * (shown == limit)}")
+    await print_listing(
+        _all(config, store, consumer, stream),
+        console,
+        columns,
+        cells=_cells,
+        facts=_line,
+        what="messages",
+        limit=limit,
+        output=output,
+    )
 
 
 async def _show(
@@ -318,6 +306,18 @@ async def _one(place: OpenStore, id: int) -> DeadMessage:
         where="ID",
         hint="`instep messages dead list` tells which there are",
     )
+
+
+def _cells(one: DeadMessage) -> list[str]:
+    return [
+        str(one.id),
+        f"{one.consumer} / {one.stream}",
+        "—" if one.number < 0 else str(one.number),
+        moment(one.dead_at_us),
+        one.end,
+        one.reason + "; waits in its sequence" * one.frozen,
+        one.body[:_BODY_SHOWN_BYTES].decode(errors="replace"),
+    ]
 
 
 def _line(one: DeadMessage) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
@@ -20,12 +19,12 @@ from instep.cli.output import (
     WIDE,
     Format,
     FormatOption,
-    Listing,
     json_line,
     moment,
     one_line,
     plain,
     plain_lines,
+    print_listing,
     stamp,
 )
 from instep.cli.store import (
@@ -183,25 +182,25 @@ async def _list(
     columns += [Column("Key", width=KEY_WIDTH, overflow="fold")]
     if wide:
         columns += [Column("Appended", width=MOMENT_WIDTH), Column("Body", ratio=8)]
-    listing = Listing(console, columns)
-    shown = 0
-    async with aclosing(_found(config, store, consumer, chosen)) as found:
-        async for entity in found:
-            shown += 1
-            if output is Format.JSONL:
-                json_line(_line(entity))
-            else:
-                unproven = "" if entity.proven else f" (unproven: {entity.unproven})"
-                cells = [entity.consumer, entity.stream, entity.entity_class, entity.key + unproven]
-                if wide:
-                    cells += [moment(entity.appended_at_us)]
-                    cells += [entity.body[:_BODY_SHOWN_BYTES].decode(errors="replace")]
-                listing.add(*cells)
-            if shown == limit:
-                break
-    if output is Format.TABLE:
-        listing.flush()
-        console.print(f"{listing.rows:,} entities{' (--limit)' * (shown == limit)}")
+
+    def cells(entity: StoredEntity) -> list[str]:
+        unproven = "" if entity.proven else f" (unproven: {entity.unproven})"
+        names = [entity.consumer, entity.stream, entity.entity_class, entity.key + unproven]
+        if not wide:
+            return names
+        body = entity.body[:_BODY_SHOWN_BYTES].decode(errors="replace")
+        return [*names, moment(entity.appended_at_us), body]
+
+    await print_listing(
+        _found(config, store, consumer, chosen),
+        console,
+        columns,
+        cells=cells,
+        facts=_line,
+        what="entities",
+        limit=limit,
+        output=output,
+    )
 
 
 async def _count(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,10 +16,9 @@ from instep.cli.output import (
     MOMENT_WIDTH,
     Format,
     FormatOption,
-    Listing,
-    json_line,
     moment,
     one_line,
+    print_listing,
     stamp,
 )
 from instep.cli.store import (
@@ -71,26 +69,16 @@ async def _list(
     columns += [Column("Number", width=8, justify="right")]
     columns += [Column("ID", ratio=3, overflow="fold")]
     columns += [Column("Delivered", width=MOMENT_WIDTH), Column("Body", ratio=4)]
-    listing = Listing(console, columns)
-    shown = 0
-    async with aclosing(_found(config, store, consumer, stream)) as found:
-        async for message in found:
-            shown += 1
-            if output is Format.JSONL:
-                json_line(_line(message))
-            else:
-                listing.add(
-                    f"{message.consumer} / {message.stream}",
-                    "—" if message.number < 0 else str(message.number),
-                    message.id,
-                    moment(message.delivered_at_us),
-                    message.body[:_BODY_SHOWN_BYTES].decode(errors="replace"),
-                )
-            if shown == limit:
-                break
-    if output is Format.TABLE:
-        listing.flush()
-        console.print(f"{listing.rows:,} messages{' (--limit)' * (shown == limit)}")
+    await print_listing(
+        _found(config, store, consumer, stream),
+        console,
+        columns,
+        cells=_cells,
+        facts=_line,
+        what="messages",
+        limit=limit,
+        output=output,
+    )
 
 
 async def _found(
@@ -103,6 +91,16 @@ async def _found(
                 await require_stream(place.reader, stream)
                 async for message in found:
                     yield message
+
+
+def _cells(message: StoredMessage) -> list[str]:
+    return [
+        f"{message.consumer} / {message.stream}",
+        "—" if message.number < 0 else str(message.number),
+        message.id,
+        moment(message.delivered_at_us),
+        message.body[:_BODY_SHOWN_BYTES].decode(errors="replace"),
+    ]
 
 
 def _line(message: StoredMessage) -> dict[str, Any]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 import typer
@@ -33,6 +34,7 @@ __all__ = [
     "one_line",
     "plain",
     "plain_lines",
+    "print_listing",
     "stamp",
 ]
 
@@ -165,3 +167,36 @@ class Listing:
             table.add_row(*row)
         self._console.print(table)
         self._rows.clear()
+
+
+_RowT = TypeVar("_RowT")
+
+
+async def print_listing(
+    found: AsyncGenerator[_RowT, None],
+    console: Console,
+    columns: Sequence[Column],
+    *,
+    cells: Callable[[_RowT], Sequence[str]],
+    facts: Callable[[_RowT], Any],
+    what: str,
+    limit: int | None,
+    output: Format,
+) -> None:
+    """Print what was found, up to `limit`, and close it: as a table with the `cells` of each and
+    their count in words (`what`), or as JSON lines of the `facts` of each.
+    """
+    listing = Listing(console, columns)
+    shown = 0
+    async with aclosing(found):
+        async for one in found:
+            shown += 1
+            if output is Format.JSONL:
+                json_line(facts(one))
+            else:
+                listing.add(*cells(one))
+            if shown == limit:
+                break
+    if output is Format.TABLE:
+        listing.flush()
+        console.print(f"{listing.rows:,} {what}{' (--limit)' * (shown == limit)}")

@@ -8,7 +8,6 @@ import asyncio
 import base64
 import re
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -20,11 +19,11 @@ from instep.cli.output import (
     MOMENT_WIDTH,
     Format,
     FormatOption,
-    Listing,
     json_line,
     moment,
     plain,
     plain_lines,
+    print_listing,
     stamp,
 )
 from instep.cli.store import (
@@ -171,28 +170,16 @@ async def _list(
     columns += [Column("Times", width=7, justify="right")]
     columns += [Column("Bytes", width=9, justify="right"), Column("Replayed", width=8)]
     columns += [Column(name, ratio=1, overflow="fold") for name in ("Stream", "Reason")]
-    listing = Listing(console, columns)
-    shown = 0
-    async with aclosing(_found(config, store, consumer, stream)) as found:
-        async for one in found:
-            shown += 1
-            if output is Format.JSONL:
-                json_line(_facts(one))
-            else:
-                listing.add(
-                    str(one.id),
-                    moment(one.received_at_us),
-                    f"{one.times:,}",
-                    f"{len(one.raw):,}",
-                    "no" if one.replayed_at_us is None else "yes",
-                    f"{one.consumer} / {one.stream}",
-                    one.reason,
-                )
-            if shown == limit:
-                break
-    if output is Format.TABLE:
-        listing.flush()
-        console.print(f"{listing.rows:,} in quarantine{' (--limit)' * (shown == limit)}")
+    await print_listing(
+        _found(config, store, consumer, stream),
+        console,
+        columns,
+        cells=_cells,
+        facts=_facts,
+        what="in quarantine",
+        limit=limit,
+        output=output,
+    )
 
 
 async def _found(
@@ -313,6 +300,18 @@ async def _one(reader: StoreReader, id: int) -> Quarantined:
         where="ID",
         hint="`instep quarantine list` tells which there are",
     )
+
+
+def _cells(one: Quarantined) -> list[str]:
+    return [
+        str(one.id),
+        moment(one.received_at_us),
+        f"{one.times:,}",
+        f"{len(one.raw):,}",
+        "no" if one.replayed_at_us is None else "yes",
+        f"{one.consumer} / {one.stream}",
+        one.reason,
+    ]
 
 
 def _facts(one: Quarantined) -> dict[str, Any]:
