@@ -173,7 +173,10 @@ def messages(
     config: ConfigArgument = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Copy the messages that a SQL store has delivered, and what became of each number."""
+    """Copy the messages that a SQL store has delivered.
+
+    What became of each number is copied, too.
+    """
 
     def copy(made: Lake) -> None:
         copied = {"messages": made.take_messages(store)}
