@@ -18,6 +18,7 @@ from instep.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from instep.coordination.lease import LeaseState
+    from instep.model.entities import StreamStatus
     from instep.ports.reader import SequenceCounts, StoreReader
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "StoreOption",
     "StreamOption",
     "configured",
+    "find_streams",
     "leases_of",
     "open_reader",
     "open_store",
@@ -131,6 +133,20 @@ async def open_store(
                 hint="choose by --consumer or --store",
             )
         yield places[0]
+
+
+async def find_streams(
+    config: Path | None, store: str | None, consumer: str | None, stream: str | None, where: str
+) -> AsyncIterator[tuple[StoreReader, StreamStatus]]:
+    """The streams that are meant, each with the reader of its store. Raises as `open_stores`, also
+    for a stream that is not there.
+    """
+    async with open_stores(config, store, consumer, where) as places:
+        for place in places:
+            await require_stream(place.reader, stream)
+            for one in await place.reader.streams():
+                if place.has(one.consumer) and stream in (None, one.stream):
+                    yield place.reader, one
 
 
 @asynccontextmanager

@@ -5,7 +5,6 @@ offered any more (A20).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,13 +27,12 @@ from instep.cli.store import (
     ConsumerOption,
     StoreOption,
     StreamOption,
-    open_stores,
-    require_stream,
+    find_streams,
 )
 from instep.errors import ConfigurationError
 from instep.model.entities import StreamStatus
 from instep.model.position import Phase
-from instep.ports.reader import RetirementReader, StoreReader
+from instep.ports.reader import RetirementReader
 
 __all__ = ["list_", "retire", "show"]
 
@@ -97,7 +95,7 @@ async def _list(
         Column("not offered since", width=MOMENT_WIDTH),
     ]
     table = Listing(Console(highlight=False), columns)
-    async for _, one in _chosen(config, store, consumer, stream):
+    async for _, one in find_streams(config, store, consumer, stream, "streams"):
         if output is Format.JSONL:
             json_line(_facts(one))
         else:
@@ -116,7 +114,7 @@ async def _show(
     stream: str | None,
     output: Format,
 ) -> None:
-    async for _, one in _chosen(config, store, consumer, stream):
+    async for _, one in find_streams(config, store, consumer, stream, "streams"):
         facts = _facts(one) | {
             "endpoint": one.info.get("endpoint", ""),
             "uuid": one.info.get("uuid", ""),
@@ -148,7 +146,7 @@ async def _retire(
             hint="name one by --stream; `instep streams list` shows which are not offered",
         )
     retired = 0
-    async for reader, one in _chosen(config, store, consumer, stream):
+    async for reader, one in find_streams(config, store, consumer, stream, "streams"):
         if one.position.phase is not Phase.NOT_OFFERED:
             typer.echo(plain(f"{one.consumer} / {one.stream}: the provider offers it"), err=True)
             continue
@@ -171,17 +169,6 @@ async def _retire(
             typer.echo(plain(f"{one.consumer} / {one.stream}: {text}"))
     if not retired:
         raise typer.Exit(1)
-
-
-async def _chosen(
-    config: Path | None, store: str | None, consumer: str | None, stream: str | None
-) -> AsyncIterator[tuple[StoreReader, StreamStatus]]:
-    async with open_stores(config, store, consumer, "streams") as places:
-        for place in places:
-            await require_stream(place.reader, stream)
-            for one in await place.reader.streams():
-                if place.has(one.consumer) and stream in (None, one.stream):
-                    yield place.reader, one
 
 
 def _facts(one: StreamStatus) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from instep.cli.store import (
     ConsumerOption,
     StoreOption,
     StreamOption,
-    open_stores,
-    require_stream,
+    find_streams,
 )
 from instep.model.entities import StreamStatus
 from instep.model.position import Phase
@@ -120,12 +119,7 @@ async def _held(
     config: Path | None, store: str | None, consumer: str | None, stream: str | None
 ) -> AsyncIterator[tuple[SweepReader, StreamStatus]]:
     """The streams whose sweep is held, or that wait for a confirmation (A19)."""
-    async with open_stores(config, store, consumer, "sweep") as places:
-        for place in places:
-            await require_stream(place.reader, stream)
-            for one in await place.reader.streams():
-                chosen = place.has(one.consumer) and stream in (None, one.stream)
-                phase, empty = one.position.phase, one.position.empty.since_us
-                held = phase is Phase.SWEEP_HELD or (phase is Phase.ALIGNED and bool(empty))
-                if chosen and held:
-                    yield SweepReader.of(place.reader), one
+    async for reader, one in find_streams(config, store, consumer, stream, "sweep"):
+        phase, empty = one.position.phase, one.position.empty.since_us
+        if phase is Phase.SWEEP_HELD or (phase is Phase.ALIGNED and empty):
+            yield SweepReader.of(reader), one
