@@ -9,23 +9,18 @@ import msgspec
 from instep.errors import ConfigurationError
 from instep_broker.broker import Delivery
 
-__all__ = ["Field", "read_field"]
+__all__ = ["MessageField", "read_field"]
 
 _EXAMPLES = "member:order.number, header:Nats-Msg-Id, subject, or subject:2"
 
 
-class Field(msgspec.Struct, frozen=True):
+class MessageField(msgspec.Struct, frozen=True):
     """One value of a message: a member of its JSON, a header, or a part of its subject."""
 
     kind: str
     path: tuple[str, ...] = ()
     token: int = 0
     """Which part of the subject counts, the first is 1; 0 for the whole."""
-
-    @property
-    def needs_body(self) -> bool:
-        """Whether the JSON has to be read for it."""
-        return self.kind == "member"
 
     def of(self, delivery: Delivery, content: Any) -> Any:
         """The value; None where the message has none. `content` is the JSON of the body."""
@@ -41,15 +36,15 @@ class Field(msgspec.Struct, frozen=True):
         return content
 
 
-def read_field(text: str, where: str) -> Field:
+def read_field(text: str, where: str) -> MessageField:
     """The field that an option names. Raises `ConfigurationError`."""
     kind, colon, rest = text.partition(":")
     if kind == "subject" and not colon:
-        return Field("subject")
+        return MessageField("subject")
     if kind == "subject" and rest.isascii() and rest.isdigit() and int(rest) > 0:
-        return Field("subject", token=int(rest))
+        return MessageField("subject", token=int(rest))
     if kind == "header" and rest and rest.isprintable() and " " not in rest:
-        return Field("header", (rest,))
+        return MessageField("header", (rest,))
     if kind == "member" and all(rest.split(".")):
-        return Field("member", tuple(rest.split(".")))
+        return MessageField("member", tuple(rest.split(".")))
     raise ConfigurationError(f"{text!r} names no field", where=where, hint=f"write {_EXAMPLES}")

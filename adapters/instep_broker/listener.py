@@ -18,7 +18,7 @@ from typing import Final
 from instep.errors import InstepError, SourceError
 from instep.model.messages import Message
 from instep.ports.listener import Intake, Receipt, ReceiptOutcome
-from instep.runtime.retry import Environment, backoff_s, is_retried_late, late_wait_s
+from instep.runtime.retry import Environment, ReconnectPacing, is_retried_late
 from instep.runtime.settings import ConsumerSettings
 from instep.sequencing.effects import SequenceEffect
 from instep.sequencing.settings import SequencerSettings
@@ -87,13 +87,13 @@ class BrokerListener:
 
     async def serve(self, intake: Intake) -> None:
         intake.show_refusals(self.refused)
-        failures, succeeded = 0, False
+        pacing, succeeded = ReconnectPacing(self._reconnect, self._environment), False
         while True:
             wait_s = self._reconnect.reconnect_initial_s
             try:
                 async with self._broker.connected():
                     self._address, self.last_error = self._broker.name, ""
-                    failures, succeeded = 0, True
+                    pacing.failures, succeeded = 0, True
                     try:
                         await _Connection(self._broker, self._options, intake, self).follow()
                     finally:
@@ -103,14 +103,11 @@ class BrokerListener:
                     error.retry_late()
                 if self._environment.process_error(error) is not None:
                     raise
-                failures += 1
                 if str(error) != self.last_error:
                     _log.warning("%s: %s", self._broker.name, error)
                 self.last_error = str(error)
-                if is_retried_late(error):
-                    wait_s = late_wait_s(self._reconnect, self._environment)
-                else:
-                    wait_s = backoff_s(self._reconnect, self._environment, failures)
+                late = is_retried_late(error)
+                wait_s = pacing.wait_s(fruitful=False, reopens=False, stalled=False, late=late)
             await asyncio.sleep(wait_s)
 
     async def carry_out(self, scope: str, effect: SequenceEffect) -> None:

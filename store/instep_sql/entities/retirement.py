@@ -141,8 +141,8 @@ def _remove(
     row: streams.StreamRow,
     now_us: int,
     projections: Sequence[Projection],
-) -> int:
-    """Remove the entities with the mark `_DOOMED`, as a sweep does. Returns how many there were."""
+) -> None:
+    """Remove the entities with the mark `_DOOMED`, as a sweep does."""
     options = msgspec.structs.replace(options, journal=row.journal)
     if options.journal is not Journal.OFF:
         begin_epoch(connection, dialect, now_us)
@@ -172,4 +172,3 @@ def _remove(
     commit.derive_changed(connection, dialect, row, projections, now_us)
     if options.journal is not Journal.OFF:
         journal.trim(connection, dialect, options, removed, now_us)
-    return removed
