@@ -26,7 +26,7 @@ from instep_sql.engine.registry import dialect_of
 from instep_sql.engine.value_check import split_storable
 from instep_sql.entities import commit, retirement, streams, sweep_approvals, unproven
 from instep_sql.entities.journal_epochs import begin_epoch
-from instep_sql.entities.key_reconciliation import SharedKey
+from instep_sql.entities.key_reconciliation import SharedKeyError
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import estimate_sweep
 from instep_sql.fencing import SqlLease
@@ -282,7 +282,7 @@ class SqlStore(Sink):
         async def run() -> CommitResult:
             try:
                 return await self._database.run(work, committed=committed)
-            except SharedKey:
+            except SharedKeyError:
                 # Seldom, and once a stream: so no commit looks for it beforehand.
                 again = partial(work, separate=True)
                 return await self._database.run(again, committed=committed)

@@ -19,8 +19,8 @@ import msgspec
 from instep.model.streams import StreamInfo
 
 __all__ = [
-    "Candidate",
-    "Matched",
+    "MatchedStreams",
+    "StreamCandidate",
     "alike",
     "choose_place",
     "log_of",
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-class Matched(msgspec.Struct, frozen=True):
+class MatchedStreams(msgspec.Struct, frozen=True):
     """The offered streams, as they were recognised."""
 
     named: tuple[StreamInfo, ...]
@@ -42,7 +42,7 @@ class Matched(msgspec.Struct, frozen=True):
     """Known ones that are not offered, or not under any name that is known."""
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class StreamCandidate(msgspec.Struct, frozen=True):
     """A stream that a new one may be, and how much of both is the same, as counts of entities."""
 
     id: str
@@ -61,7 +61,7 @@ def match_streams(
     known: Iterable[StreamInfo],
     offered: Sequence[StreamInfo],
     proven: Mapping[str, str] | None = None,
-) -> Matched:
+) -> MatchedStreams:
     """Recognise the offered streams by names, as far as these suffice (A20).
 
     By uuid, and by id where that can mean no other: it has the same uuid, or no other stream on
@@ -108,7 +108,7 @@ def match_streams(
             new = _renamed(stream, unused_id(stream, used) if stream.id in places else stream.id)
             used.add(new.id)
             named.append(new)
-    return Matched(tuple(named), tuple(doubtful), tuple(missing))
+    return MatchedStreams(tuple(named), tuple(doubtful), tuple(missing))
 
 
 def log_of(stream: StreamInfo) -> str:
@@ -121,7 +121,7 @@ def alike(one: StreamInfo, other: StreamInfo) -> bool:
     return _carried(one) == _carried(other)
 
 
-def choose_place(candidates: Sequence[Candidate], *, only: bool, id_: str = "") -> str | None:
+def choose_place(candidates: Sequence[StreamCandidate], *, only: bool, id_: str = "") -> str | None:
     """The id of the stream that a new one is (A20); None: it is none of them.
 
     Args:

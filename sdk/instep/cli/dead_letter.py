@@ -41,7 +41,7 @@ from instep.cli.store import (
 )
 from instep.errors import ConfigurationError
 from instep.ports.reader import DeadMessage, MessageReader
-from instep.sequencing.remedies import OperatorAction
+from instep.sequencing.operator_actions import OperatorAction
 
 __all__ = ["drop", "export", "list_", "replay", "show"]
 

@@ -33,7 +33,7 @@ from instep.ports.reader import (
     StoreReader,
 )
 from instep.sequencing.ends import NumberEnd, RecordedEnd, resolve_ends
-from instep.sequencing.remedies import OperatorAction, why_not
+from instep.sequencing.operator_actions import OperatorAction, why_not
 from instep.sequencing.settings import SequencerSettings
 
 __all__ = [

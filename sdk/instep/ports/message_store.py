@@ -14,8 +14,8 @@ import msgspec
 from instep.model.messages import Message
 from instep.sequencing.effects import OwedEffect
 from instep.sequencing.ends import EndedNumbers
+from instep.sequencing.operator_actions import OperatorAction
 from instep.sequencing.outbox import OutboxState
-from instep.sequencing.remedies import OperatorAction
 from instep.sequencing.state import SequencerState
 
 __all__ = [

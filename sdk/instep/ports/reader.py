@@ -29,7 +29,7 @@ from instep.model.ranges import Ranges
 from instep.model.records import RecordChunk
 from instep.model.streams import Retirement, SweepEstimate
 from instep.sequencing.ends import RecordedEnd
-from instep.sequencing.remedies import OperatorAction
+from instep.sequencing.operator_actions import OperatorAction
 from instep.sequencing.state import SequencerState
 
 __all__ = [

@@ -28,8 +28,8 @@ from instep.runtime.streams.audit import audit_stream
 from instep.runtime.streams.discovery import StreamDiscovery
 from instep.runtime.streams.identification import StreamIdentification
 from instep.runtime.streams.last_statements import LastStatements
+from instep.runtime.streams.not_offered import NotOfferedStreams
 from instep.runtime.streams.start_order import holds_others_up, streams_before
-from instep.runtime.streams.withdrawal import WithdrawnStreams
 from instep.runtime.streams.worker import StreamWorker
 
 __all__ = ["REPORTS_WITHIN", "Consumer"]
@@ -103,7 +103,7 @@ class Consumer(SinkService):
         self._identification = StreamIdentification(
             self._discovery, source, sink, self._settings, self._environment, report=self._emit
         )
-        self._withdrawn = WithdrawnStreams(self._discovery, sink, report=self._emit)
+        self._withdrawn = NotOfferedStreams(self._discovery, sink, report=self._emit)
 
     def __repr__(self) -> str:
         phases = ", ".join(f"{r.stream.id} {r.health().phase}" for r in self._workers.values())

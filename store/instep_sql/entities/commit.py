@@ -26,7 +26,7 @@ from instep_sql.entities.change_only import compose_records
 from instep_sql.entities.journal_epochs import begin_epoch
 from instep_sql.entities.key_reconciliation import (
     ReconciledRecords,
-    SharedKey,
+    SharedKeyError,
     join_baseline,
     mark_proven,
 )
@@ -180,7 +180,7 @@ def write_records(  # noqa: PLR0913 - three callers, one way to write
     into whole records. Other streams pay nothing for it.
 
     With `separate`, it is looked for entities of two classes under one key first (A13). Without, it
-    raises `SharedKey` where it meets some, and the transaction must be rolled back.
+    raises `SharedKeyError` where it meets some, and the transaction must be rolled back.
     """
 
     def write(stated: Sequence[Record]) -> Written:
@@ -193,7 +193,7 @@ def write_records(  # noqa: PLR0913 - three callers, one way to write
     if not (separate or stream.shared_classes or shared_keys.are_within(records)):
         written = write(records)
         if not written.whole and shared_keys.are_met(connection, dialect, stream.no, records):
-            raise SharedKey
+            raise SharedKeyError
         return written
     separated, moved = shared_keys.separate(connection, dialect, stream, records)
     written = write(separated)

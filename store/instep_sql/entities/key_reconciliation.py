@@ -33,7 +33,7 @@ from instep_sql.stored_entities import StoredRecord, find_headers, find_records
 
 __all__ = [
     "ReconciledRecords",
-    "SharedKey",
+    "SharedKeyError",
     "Tombstone",
     "add_tombstones",
     "find_tombstones",
@@ -76,7 +76,7 @@ _BOUND: Final = text(
 _PURGE: Final = text("DELETE FROM instep_tombstone WHERE stream_no = :no AND attempt < :attempt")
 
 
-class SharedKey(Exception):
+class SharedKeyError(Exception):
     """Two classes were met under one key."""
 
 
@@ -257,7 +257,8 @@ def join_baseline(
     records: Sequence[Record],
 ) -> ReconciledRecords:
     """Give the records and the rows they belong to one key, and complete what a baseline states in
-    less words than the store has. Raises `SharedKey` where they meet an entity of another class.
+    less words than the store has. Raises `SharedKeyError` where they meet an entity of another
+    class.
 
     Baseline rows of entities that have ended since are left out. Header-only ends without a row are
     not written; their keys are returned as unresolved, each once, where a baseline may help.
@@ -353,13 +354,14 @@ def _take_key(
     record: Record,
 ) -> str | None:
     """Let the row have the key that the record states. Returns the key that the stream has used
-    before, if it used another. Raises `SharedKey` where an entity of another class has the key.
+    before, if it used another. Raises `SharedKeyError` where an entity of another class has the
+    key.
     """
     if row.key == record.key or not row.is_named(record):
         return None
     there = rows.by_key.get(record.key)
     if there is not None and there.entity_class != row.entity_class:
-        raise SharedKey
+        raise SharedKeyError
     old = row.key
     _rename(connection, dialect, stream, rows, row, record.key)
     return old if folded_uuid(old) != folded_uuid(row.uuid) else None

@@ -21,7 +21,17 @@ from instep.sequencing.state import decode_state
 from instep_sql.engine.dialect import Dialect
 from instep_sql.messages.number_ends import end_of
 
-__all__ = ["DEAD", "bury", "bury_forgotten", "trim_discarded", "usage"]
+__all__ = [
+    "DEAD",
+    "ReplayCheck",
+    "bury",
+    "bury_forgotten",
+    "dead_values",
+    "find_replay",
+    "replay",
+    "trim_discarded",
+    "usage",
+]
 
 DEAD: Final = 3
 """The stage of a message in the dead letter."""
@@ -90,11 +100,7 @@ def bury(
     """Move the buffered messages that a group has ended (S13); `row_ids`: scope → row."""
     rows = [
         (
-            one.end.value,
-            one.reason,
-            one.by.value,
-            group.now_us,
-            int(one.discarded),
+            *dead_values(one, group.now_us),
             row_ids[change.scope],
             one.epoch,
             one.low,
@@ -114,8 +120,8 @@ def bury_forgotten(
     dialect.execute_many(connection, _BURY_ALL, [(why, now_us, id) for why, id in reasons])
 
 
-class Replay(NamedTuple):
-    """What an operator wants to deliver."""
+class ReplayCheck(NamedTuple):
+    """Whether a message that an operator wants to deliver may be delivered."""
 
     refused: str
     """Why it stays in the dead letter; empty: it may be delivered."""
@@ -125,23 +131,23 @@ class Replay(NamedTuple):
     """… and whether it is of the present count of its sequence."""
 
 
-def find_replay(connection: Connection, no: int, id: int) -> Replay:
+def find_replay(connection: Connection, no: int, id: int) -> ReplayCheck:
     """Whether a message of the dead letter may be delivered: one of each number (S1, S13)."""
     row = connection.execute(_REPLAYED, {"id": id, "dead": DEAD, "no": no}).one_or_none()
     if row is None:
-        return Replay("it is not in the dead letter any more")
+        return ReplayCheck("it is not in the dead letter any more")
     if row.number < 0:
-        return Replay("")
+        return ReplayCheck("")
     number = {"sequence": row.sequence_no, "epoch": row.epoch, "number": row.number}
     if row.forgotten_at_us is None and connection.execute(_LIVES, number).first() is not None:
-        return Replay("another message waits under its number")
+        return ReplayCheck("another message waits under its number")
     state = decode_state(row.state) if row.state and row.forgotten_at_us is None else None
     state = None if state is None or state.epoch != row.epoch else state
     ends = resolve_ends(state, Ranges(), _record(connection, no, row))
     for one in ends:
         if one.low <= row.number <= one.high and one.end is NumberEnd.DELIVERED:
-            return Replay("a message was delivered under its number")
-    return Replay("", row.number, state is not None)
+            return ReplayCheck("a message was delivered under its number")
+    return ReplayCheck("", row.number, state is not None)
 
 
 def replay(connection: Connection, dialect: Dialect, no: int, id: int, now_us: int) -> int:
@@ -194,5 +200,5 @@ def usage(connection: Connection, no: int) -> dict[str, tuple[int, int, int]]:
 
 
 def dead_values(end: EndedNumbers, now_us: int) -> tuple[Any, ...]:
-    """The columns of the dead letter, for a row that is inserted."""
+    """The columns of the dead letter, in the order of `_BURY`."""
     return (end.end.value, end.reason, end.by.value, now_us, int(end.discarded))

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, text
 from instep.model.storable import storable_text
 from instep.ports.message_store import MessageGroup, OperatorAction, OperatorRequest
 from instep_sql.engine.dialect import Dialect
-from instep_sql.messages.dead_letter import Replay, find_replay
+from instep_sql.messages.dead_letter import ReplayCheck, find_replay
 
 __all__ = ["add", "finish", "load", "outcome"]
 
@@ -54,7 +54,7 @@ def load(connection: Connection, no: int) -> list[OperatorRequest]:
 
 
 def _request(connection: Connection, no: int, row: Row[Any]) -> OperatorRequest:
-    action, of_dead = OperatorAction(row.action), Replay("")
+    action, of_dead = OperatorAction(row.action), ReplayCheck("")
     if action is OperatorAction.REPLAY and row.number is not None:
         of_dead = find_replay(connection, no, row.number)
     return OperatorRequest(row.id, row.scope, action, row.number, *of_dead)

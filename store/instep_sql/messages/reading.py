@@ -21,7 +21,7 @@ from instep.sequencing.ends import (
     RecordedEnd,
     resolve_ends,
 )
-from instep.sequencing.remedies import OperatorAction
+from instep.sequencing.operator_actions import OperatorAction
 from instep.sequencing.state import decode_state
 from instep_sql.engine.dialect import Dialect
 from instep_sql.messages import number_ends, operator_requests

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from instep import StreamInfo
-from instep.alignment.stream_identity import Candidate, choose_place, match_streams, unused_id
+from instep.alignment.stream_identity import StreamCandidate, choose_place, match_streams, unused_id
 
 
 def stream(id_: str, endpoint: str = "a", uuid: str = "", **changes: object) -> StreamInfo:
@@ -115,21 +115,21 @@ def test_two_new_ones_under_the_id_of_another_have_ids_of_their_own() -> None:
 def test_half_of_the_smaller_side_must_agree(
     stored: int, stated: int, common: int, *, agrees: bool
 ) -> None:
-    assert Candidate("x", stored, stated, common).agrees is agrees
+    assert StreamCandidate("x", stored, stated, common).agrees is agrees
 
 
 def test_a20_the_stream_that_agrees_most_is_taken() -> None:
-    candidates = [Candidate("east", 10, 10, 5), Candidate("west", 10, 10, 9)]
+    candidates = [StreamCandidate("east", 10, 10, 5), StreamCandidate("west", 10, 10, 9)]
     assert choose_place(candidates, only=False) == "west"
-    assert choose_place([Candidate("east", 10, 10, 4)], only=True) is None
+    assert choose_place([StreamCandidate("east", 10, 10, 4)], only=True) is None
 
 
 def test_an_empty_side_agrees_only_where_no_other_stream_can_be_meant() -> None:
-    assert choose_place([Candidate("x", 0, 9, 0)], only=True) == "x"
-    assert choose_place([Candidate("x", 9, 0, 0)], only=True) == "x"
-    assert choose_place([Candidate("x", 9, 0, 0)], only=False) is None
-    two = [Candidate("x", 0, 9, 0), Candidate("y", 0, 9, 0)]
+    assert choose_place([StreamCandidate("x", 0, 9, 0)], only=True) == "x"
+    assert choose_place([StreamCandidate("x", 9, 0, 0)], only=True) == "x"
+    assert choose_place([StreamCandidate("x", 9, 0, 0)], only=False) is None
+    two = [StreamCandidate("x", 0, 9, 0), StreamCandidate("y", 0, 9, 0)]
     assert choose_place(two, only=True) is None
     # An id decides where nothing is stored: of two empty streams of alarms, for example.
     assert choose_place(two, only=False, id_="y") == "y"
-    assert choose_place([Candidate("y", 9, 0, 0)], only=False, id_="y") is None
+    assert choose_place([StreamCandidate("y", 9, 0, 0)], only=False, id_="y") is None

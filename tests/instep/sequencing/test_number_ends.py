@@ -9,7 +9,7 @@ from instep.sequencing.effects import Decision
 from instep.sequencing.ends import NumberEnd, RecordedEnd, resolve_ends
 from instep.sequencing.events import Cancel, Close, Fill, GiveUp, Realigned, Replayed, Reset, Resume
 from instep.sequencing.gaps import GapPolicy
-from instep.sequencing.remedies import OperatorAction, why_not
+from instep.sequencing.operator_actions import OperatorAction, why_not
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.settings import FaultPolicy, IncompleteBehavior, SequencerSettings
 from instep.sequencing.transitions import Refusal, SequencePhase, SequenceRefusedError

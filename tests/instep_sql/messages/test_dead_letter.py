@@ -23,7 +23,7 @@ from instep.sequencing import (
     LastResort,
     SequencePhase,
 )
-from instep.sequencing.remedies import OperatorAction
+from instep.sequencing.operator_actions import OperatorAction
 from instep_sql import SqlStore
 from tests.instep.runtime.messages.intake_kit import (
     ACCEPTED,

@@ -6,7 +6,7 @@ import pytest
 
 from instep import SequencerSettings
 from instep.sequencing import GapPolicy, SequencePhase
-from instep.sequencing.remedies import OperatorAction
+from instep.sequencing.operator_actions import OperatorAction
 from tests.instep.runtime.messages.intake_kit import (
     ACCEPTED,
     SCOPE,

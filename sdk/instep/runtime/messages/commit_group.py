@@ -41,7 +41,7 @@ from instep.sequencing.events import (
     Resume,
     SequencerInput,
 )
-from instep.sequencing.remedies import why_not
+from instep.sequencing.operator_actions import why_not
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.settings import SequencerSettings
 from instep.sequencing.transitions import Refusal, SequencePhase, SequenceRefusedError

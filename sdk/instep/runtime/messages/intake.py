@@ -35,8 +35,8 @@ from instep.runtime.messages.commit_group import (
     Opening,
     Scope,
 )
+from instep.runtime.messages.operator_requests import OperatorRequests
 from instep.runtime.messages.outbound import EffectDispatcher
-from instep.runtime.messages.remedies import WantedActions
 from instep.runtime.messages.replies import PendingReplies
 from instep.runtime.messages.requests import (
     Envelope,
@@ -395,12 +395,12 @@ class MessageIntake:
         self._effects.restore(owed)
         self._recovered = True
 
-    async def _wanted_actions(self) -> WantedActions:
+    async def _wanted_actions(self) -> OperatorRequests:
         """What operators want done; asked for every `poll_s`."""
         now_us = self._now_us()
         if now_us < self._look_us:
-            return WantedActions(())
-        wanted = WantedActions(await self._store.operator_requests())
+            return OperatorRequests(())
+        wanted = OperatorRequests(await self._store.operator_requests())
         self._look_us = now_us + int(self._limits.poll_s * 1_000_000)
         old_us = self._usage.old_since_us(now_us)
         if old_us not in (0, self._old_told_us):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from instep.alignment.stream_identity import Candidate, alike, choose_place
+from instep.alignment.stream_identity import StreamCandidate, alike, choose_place
 from instep.errors import InstepError
 from instep.model.position import Phase
 from instep.model.streams import StreamInfo
@@ -18,7 +18,7 @@ from instep.runtime.health import StreamHealth
 from instep.runtime.retry import Environment, late_wait_s
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.discovery import StreamDiscovery
-from instep.runtime.streams.first_reading import FirstReading
+from instep.runtime.streams.identity_snapshot import IdentitySnapshot
 
 __all__ = ["StreamIdentification"]
 
@@ -45,7 +45,7 @@ class StreamIdentification:
         self._settings, self._environment = settings, environment
         self._now = environment.steady()
         self._report = report
-        self._readings: dict[str, FirstReading] = {}
+        self._readings: dict[str, IdentitySnapshot] = {}
         """By the origin of the stream."""
         self._deciding = asyncio.Lock()
         self._others_found: list[StreamInfo] = []
@@ -88,7 +88,7 @@ class StreamIdentification:
                 return
 
     async def _decided(self, stream: StreamInfo) -> StreamInfo:
-        reading = FirstReading(
+        reading = IdentitySnapshot(
             stream,
             self._source,
             self._settings,
@@ -121,7 +121,7 @@ class StreamIdentification:
             async with asyncio.timeout(self._settings.discover_confirm_s):
                 await asyncio.gather(*(one.read() for one in self._others(stream)))
 
-    def _others(self, stream: StreamInfo) -> Collection[FirstReading]:
+    def _others(self, stream: StreamInfo) -> Collection[IdentitySnapshot]:
         return [
             one
             for one in self._readings.values()
@@ -131,12 +131,12 @@ class StreamIdentification:
     def _candidates(self, stream: StreamInfo) -> list[StreamInfo]:
         return [one for one in self._discovery.missing if alike(one, stream)]
 
-    async def _place_of(self, reading: FirstReading) -> str | None:
+    async def _place_of(self, reading: IdentitySnapshot) -> str | None:
         """The id of the stream that this one is; None: a new one. Of several that agree with one
         place, the one that agrees most has it, whoever is asked first.
         """
         names, rivals = reading.names, self._others(reading.stream)
-        candidates: list[Candidate] = []
+        candidates: list[StreamCandidate] = []
         for place in self._candidates(reading.stream):
             stored = await self._sink.identities(place.id)
             if stored is None:
@@ -144,7 +144,7 @@ class StreamIdentification:
             common = len(stored & names)
             if any(len(stored & one.names) > common for one in rivals):
                 continue
-            candidates.append(Candidate(place.id, len(stored), reading.entities, common))
+            candidates.append(StreamCandidate(place.id, len(stored), reading.entities, common))
         like = [one for one in self._others_found if alike(one, reading.stream)]
         only = not rivals and not like and len(self._candidates(reading.stream)) == 1
         chosen = choose_place(candidates, only=only, id_=reading.stream.id)

@@ -29,8 +29,8 @@ from instep.runtime.retry import Environment, backoff_s, late_wait_s
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.discovery import StreamDiscovery
 from instep.runtime.streams.identification import StreamIdentification
+from instep.runtime.streams.not_offered import NotOfferedStreams
 from instep.runtime.streams.start_order import holds_others_up, stage_of
-from instep.runtime.streams.withdrawal import WithdrawnStreams
 from instep.runtime.workers.carried_health import counted_stream, disconnected
 from instep.runtime.workers.messages import Assignment, WorkerReport
 from instep.runtime.workers.process import WorkerLostError, WorkerProcess, how_ended
@@ -79,7 +79,7 @@ class MultiProcessConsumer(SinkService):
         self._identification = StreamIdentification(
             self._discovery, source, sink, self._settings, self._environment, report=self._emit
         )
-        self._withdrawn = WithdrawnStreams(self._discovery, sink, report=self._emit)
+        self._withdrawn = NotOfferedStreams(self._discovery, sink, report=self._emit)
         self._streams: list[StreamInfo] = []
         kill_s, now_s = self._settings.kill_silent_after_s, self._environment.monotonic
         self._workers = [

@@ -13,10 +13,10 @@ from instep.ports.sink import Sink
 from instep.runtime.health import StreamHealth
 from instep.runtime.streams.discovery import StreamDiscovery
 
-__all__ = ["WithdrawnStreams"]
+__all__ = ["NotOfferedStreams"]
 
 
-class WithdrawnStreams:
+class NotOfferedStreams:
     """The known streams of a consumer that its provider does not offer any more."""
 
     def __init__(

@@ -20,10 +20,10 @@ from instep.runtime.retry import Environment
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.worker import StreamWorker
 
-__all__ = ["FirstReading"]
+__all__ = ["IdentitySnapshot"]
 
 
-class FirstReading:
+class IdentitySnapshot:
     """One stream, read until it is aligned as any other; only what its entities are is kept."""
 
     def __init__(

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from instep.ports.message_store import OperatorAction, OperatorRequest
 from instep.runtime.messages.commit_group import CommitGroup, Scope
 
-__all__ = ["WantedActions"]
+__all__ = ["OperatorRequests"]
 
 
-class WantedActions:
+class OperatorRequests:
     """The requests of operators that a group carries out."""
 
     def __init__(self, requests: Iterable[OperatorRequest]) -> None:
@@ -35,7 +35,8 @@ class WantedActions:
                 self.replay.append(one)
 
     def __repr__(self) -> str:
-        return f"<WantedActions {len(self.of_sequences)} of sequences, {len(self.replay)} replays>"
+        sequences, replays = len(self.of_sequences), len(self.replay)
+        return f"<OperatorRequests {sequences} of sequences, {replays} replays>"
 
     @property
     def scopes(self) -> set[str]:
