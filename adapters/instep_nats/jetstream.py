@@ -22,6 +22,7 @@ import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo
 from yarl import URL
 
@@ -244,6 +245,7 @@ class _Pull:
         version = client.connected_server_version
         self.takes_reasons = (version.major, version.minor) >= (2, 10)
         self._inbox = client.new_inbox()
+        self._subscription: Subscription | None = None
         self._request = f"$JS.API.CONSUMER.MSG.NEXT.{options.stream}.{options.consumer}"
         self._come: deque[Msg] = deque()
         self._wanted = 0
@@ -256,7 +258,7 @@ class _Pull:
         """Begin to receive. Raises `SourceError`."""
         pull = cls(client, options, lost)
         try:
-            await client.subscribe(pull._inbox, cb=pull._on_message)
+            pull._subscription = await client.subscribe(pull._inbox, cb=pull._on_message)
         except (nats.errors.Error, OSError) as error:
             raise UnreachableError(str(error)) from None
         return pull
@@ -288,6 +290,9 @@ class _Pull:
 
     async def give_back(self) -> None:
         """Let the server deliver to others at once what was not taken."""
+        if self._subscription is not None:
+            # What the server has sent for the request under way would wait for ack_wait.
+            await self._subscription.drain()  # type: ignore[no-untyped-call]
         while self._come and not self._lost.is_set():
             await self.client.publish(self._come.popleft().reply, Msg.Ack.Nak)
 

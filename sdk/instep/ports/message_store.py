@@ -21,6 +21,7 @@ from instep.sequencing.state import SequencerState
 __all__ = [
     "Deliver",
     "DeliveryResult",
+    "DeliveryStoppedError",
     "DueSequences",
     "FailedDelivery",
     "Handler",
@@ -276,9 +277,16 @@ class DeliveryResult(msgspec.Struct):
     """When there is more to deliver, in microseconds since 1970; None: after the next release."""
 
 
+class DeliveryStoppedError(Exception):
+    """Raised by a `Deliver` that takes no more messages. What it took before is committed; this
+    message and those after it stay as they are.
+    """
+
+
 Deliver = Callable[[Message, int, HandlerConnection], Awaitable[HandlerFailure | bytes | None]]
 """Called with a message, how often it was tried before, and its transaction. Returns None, or a
-reply to keep, where the message was delivered.
+reply to keep, where the message was delivered. Raises `DeliveryStoppedError` to end the transaction
+before this message.
 """
 
 
@@ -351,7 +359,8 @@ class MessageStore(OutboxStore, Protocol):
         """Call `deliver` for waiting messages, in order within each scope, and mark them
         delivered, in one transaction with the handler's own statements.
 
-        The statements of a failed handler are rolled back; other messages are not affected.
+        The statements of a failed handler are rolled back; other messages are not affected. So is
+        it where `deliver` raises `DeliveryStoppedError`, which also ends the transaction.
         Cancelling rolls the whole transaction back.
         """
         ...

@@ -12,6 +12,7 @@ from instep.model.messages import Attachment, Message
 from instep.model.ranges import Ranges
 from instep.ports.message_store import (
     DeliveryResult,
+    DeliveryStoppedError,
     HandlerConnection,
     HandlerFailure,
     MessageGroup,
@@ -67,6 +68,8 @@ class _Handler:
         """Scope, number, how often it was tried before."""
         self.failures: dict[tuple[str, int], HandlerFailure] = {}
         self.replies: dict[tuple[str, int], bytes] = {}
+        self.takes: int | None = None
+        """How many messages it takes before it stops; None: all."""
         self.attached: list[tuple[Attachment, ...]] = []
 
     async def __call__(
@@ -74,6 +77,8 @@ class _Handler:
     ) -> HandlerFailure | bytes | None:
         del connection
         key = message.scope, message.number
+        if self.takes is not None and len(self.taken) >= self.takes:
+            raise DeliveryStoppedError
         self.taken.append((*key, tries))
         self.attached.append(message.attachments)
         return self.failures.get(key) or self.replies.get(key)
@@ -239,6 +244,22 @@ async def _a_failed_message_comes_again(at: _Subject) -> None:
     await handler.drain(store, later_us)
     found = [(number, tries) for _, number, tries in handler.taken]
     require(found == [(1, 1), (2, 0)], f"then it got (number, tries before) {found}")
+
+
+@_promise("what a handler took before it stopped is delivered, and the rest comes again", "S2")
+async def _a_stop_keeps_what_was_taken(at: _Subject) -> None:
+    store, handler = await at.store(), _Handler()
+    await store.commit(_group(_released("a", 1, 3), _released("b", 1, 2)))
+    handler.takes = 2
+    await store.deliver(handler, _NOW_US, 100)
+    taken = list(handler.taken)
+    handler.takes = None
+    await handler.drain(await at.store())
+    for scope, expected in (("a", [1, 2, 3]), ("b", [1, 2])):
+        found = handler.numbers(scope)
+        require(found == expected, f"after a stop at {taken} the handler got {found} of {scope}")
+    tries = {tried for _, _, tried in handler.taken}
+    require(tries == {0}, f"a message that was not taken counts as tried: {handler.taken}")
 
 
 @_promise("the reply of a handler is kept with the delivery, and found again by another process")

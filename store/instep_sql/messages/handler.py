@@ -16,7 +16,13 @@ from sqlalchemy import Connection, NestedTransaction, Row, TextClause, text
 
 from instep.errors import SinkError
 from instep.model.messages import Message
-from instep.ports.message_store import Deliver, DeliveryResult, FailedDelivery, HandlerFailure
+from instep.ports.message_store import (
+    Deliver,
+    DeliveryResult,
+    DeliveryStoppedError,
+    FailedDelivery,
+    HandlerFailure,
+)
 from instep_sql.engine.database import Transaction
 from instep_sql.engine.dialect import Dialect
 from instep_sql.entities.quarantine import make_room_for_message
@@ -43,7 +49,7 @@ _BLOCKED: Final = text("""
     WHERE receiver_no = :no AND blocked = 1 ORDER BY id LIMIT :limit
 """)
 _READY: Final = text("""
-    SELECT id, scope, attempts FROM instep_sequence
+    SELECT id, scope, attempts, error FROM instep_sequence
     WHERE receiver_no = :no AND deliver_at_us <= :now_us ORDER BY deliver_at_us, id LIMIT :limit
 """)
 _WAITING: Final = text("""
@@ -98,6 +104,8 @@ async def deliver(
         lambda connection: _ready(connection, no, now_us, limit_messages)
     ):
         await delivery.deliver(handler, sequence, rows, whole=whole)
+        if delivery.stopped:
+            break
     if delivery.remembered or delivery.replied:
         steps.later(
             lambda connection: trimmer.trim_handled(
@@ -182,6 +190,8 @@ class _Delivery:
         """How many messages a copy can be compared with from now on."""
         self.replied = 0
         """How many replies were kept."""
+        self.stopped = False
+        """Whether the handler takes no more messages."""
         self._steps = steps
         self._dialect = dialect
         self._options = options
@@ -194,26 +204,21 @@ class _Delivery:
         """Deliver messages of one sequence, in order."""
         scope: str = sequence.scope
         attempts: int = sequence.attempts
-        gone: list[tuple[int]] = []
-        keys: list[bytes] = []
-        replies: list[tuple[int, int, int, bytes]] = []
-        after = {"id": sequence.id, "at_us": None, "attempts": 0, "blocked": 0, "error": ""}
-        if not whole:
-            after["at_us"] = self._now_us
+        after = {"at_us": None if whole else self._now_us, "attempts": 0, "blocked": 0, "error": ""}
+        done: list[tuple[Row[Any], bytes | None]] = []
         left = 0
         for row in rows:
-            connection = _HandlerConnection(self._steps)
-            outcome = await handler(_message(scope, row), attempts, connection)
-            failure = outcome if isinstance(outcome, HandlerFailure) else None
-            connection.end(keep=failure is None)
-            if failure is None:
-                gone.append((row.id,))
-                if row.number >= 0 and row.digest:
-                    keys.append(content_key(row.number, row.digest))
-                if isinstance(outcome, bytes) and row.number >= 0:
-                    replies.append((sequence.id, row.number, self._now_us, outcome))
+            outcome = await self._call(handler, scope, row, attempts)
+            if self.stopped:
+                after |= {"at_us": self._now_us, "attempts": attempts}
+                if attempts:
+                    after["error"] = sequence.error
+                break
+            if not isinstance(outcome, HandlerFailure):
+                done.append((row, outcome))
                 attempts = 0
                 continue
+            failure = outcome
             if failure.retry_at_us is None:
                 failure = await self._quarantined(scope, row, failure)
             self.done.failed.append(FailedDelivery(scope, row.number, row.message_id, failure))
@@ -226,22 +231,51 @@ class _Delivery:
             if failure.blocks:
                 after |= {"at_us": None, "blocked": 1, "error": failure.reason}
                 break
-        self._steps.later(
-            lambda connection: self._dialect.execute_many(connection, _DELIVERED, gone)
-        )
+        self._record(sequence.id, done, after)
+        if done or left:
+            self.done.delivered[scope] = len(done) + left
+
+    async def _call(
+        self, handler: Deliver, scope: str, row: Row[Any], attempts: int
+    ) -> HandlerFailure | bytes | None:
+        """Call the handler with one message; its statements count only where it succeeds."""
+        connection = _HandlerConnection(self._steps)
+        outcome: HandlerFailure | bytes | None = None
+        try:
+            outcome = await handler(_message(scope, row), attempts, connection)
+        except DeliveryStoppedError:
+            self.stopped = True
+        connection.end(keep=not self.stopped and not isinstance(outcome, HandlerFailure))
+        return outcome
+
+    def _record(
+        self,
+        sequence_no: int,
+        done: Sequence[tuple[Row[Any], bytes | None]],
+        after: Mapping[str, object],
+    ) -> None:
+        """Record what was delivered of one sequence, with the replies, and when it continues."""
+        gone = [(row.id,) for row, _ in done]
+        numbered = [(row, reply) for row, reply in done if row.number >= 0]
+        keys = [content_key(row.number, row.digest) for row, _ in numbered if row.digest]
+        replies = [
+            (sequence_no, row.number, self._now_us, reply)
+            for row, reply in numbered
+            if reply is not None
+        ]
+        later = self._steps.later
+        later(lambda connection: self._dialect.execute_many(connection, _DELIVERED, gone))
         if keys:
-            self._steps.later(
+            later(
                 lambda connection: remember(
-                    connection, self._dialect, sequence.id, keys, self._now_us
+                    connection, self._dialect, sequence_no, keys, self._now_us
                 )
             )
             self.remembered += len(keys)
-        self._steps.later(lambda connection: connection.execute(_AFTER, after))
+        later(lambda connection: connection.execute(_AFTER, {"id": sequence_no, **after}))
         if replies:
-            self._steps.later(lambda connection: keep_replies(connection, self._dialect, replies))
+            later(lambda connection: keep_replies(connection, self._dialect, replies))
             self.replied += len(replies)
-        if gone or left:
-            self.done.delivered[scope] = len(gone) + left
 
     async def _quarantined(
         self, scope: str, row: Row[Any], failure: HandlerFailure

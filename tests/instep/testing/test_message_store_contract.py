@@ -14,6 +14,7 @@ from instep.ports import Sink
 from instep.ports.message_store import (
     Deliver,
     DeliveryResult,
+    DeliveryStoppedError,
     DueSequences,
     HandlerFailure,
     MessageGroup,
@@ -126,6 +127,25 @@ class IgnoresFailures(Worse):
         return await self.store.deliver(take, now_us, limit_messages)
 
 
+class UndoesAll(Worse):
+    async def deliver(self, deliver: Deliver, now_us: int, limit_messages: int) -> DeliveryResult:
+        stopped = False
+
+        async def take(*given: Any) -> HandlerFailure | bytes | None:
+            nonlocal stopped
+            try:
+                return await deliver(*given)
+            except DeliveryStoppedError:
+                stopped = True
+                raise RuntimeError("roll back") from None
+
+        try:
+            return await self.store.deliver(take, now_us, limit_messages)
+        except RuntimeError:
+            assert stopped
+            return DeliveryResult()
+
+
 class LosesReplies(Worse):
     async def deliver(self, deliver: Deliver, now_us: int, limit_messages: int) -> DeliveryResult:
         async def take(*given: Any) -> HandlerFailure | None:
@@ -193,6 +213,7 @@ BROKEN: dict[str, type[Worse]] = {
     "held-messages-wait-for-their-turn": ReleasesWhatIsHeld,
     "the-dead-are-kept": BuriesNothing,
     "a-failed-message-comes-again": IgnoresFailures,
+    "a-stop-keeps-what-was-taken": UndoesAll,
     "a-reply-is-kept": LosesReplies,
     "attachments-are-kept": KeepsBodiesOnly,
     "without-a-handler-nothing-waits": AlwaysHandled,

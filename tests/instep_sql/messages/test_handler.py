@@ -18,7 +18,9 @@ from tests.instep.runtime.messages.intake_kit import (
     ACCEPTED,
     SCOPE,
     Spoken,
+    message,
     outcomes,
+    receive_together,
     spoken,
     until,
 )
@@ -300,6 +302,48 @@ async def test_a_stop_in_the_middle_of_a_handler_undoes_it(database: str) -> Non
         await asyncio.wait_for(entered.wait(), 10)
     async with spoken(database, handler=Bidding()) as at:
         assert await settled(at, 1) == [(SCOPE, 1)]
+
+
+async def test_a_stop_commits_what_the_handler_has_done(database: str) -> None:
+    """What it did outside the store cannot be undone, so a stop must not make it happen twice."""
+    outside: list[int] = []
+    entered, going_on = asyncio.Event(), asyncio.Event()
+
+    async def handle(message: Message, _connection: HandlerConnection) -> None:
+        outside.append(message.number)
+        if message.number == 2:
+            entered.set()
+            await going_on.wait()
+
+    async with spoken(database, handler=handle) as at:
+        await receive_together(at.intake, [message(number) for number in (1, 2, 3)])
+        await asyncio.wait_for(entered.wait(), 10)
+        at.receiver.stop()
+        await asyncio.sleep(0.05)
+        going_on.set()
+    assert outside == [1, 2]
+    async with spoken(database, handler=handle) as at:
+        await until(lambda: no_inbox(at, 0))
+    assert outside == [1, 2, 3]
+
+
+async def test_a_stop_ends_a_handler_that_hangs_and_commits_those_before(database: str) -> None:
+    outside: list[int] = []
+    entered = asyncio.Event()
+
+    async def hang(message: Message, _connection: HandlerConnection) -> None:
+        outside.append(message.number)
+        if message.number == 2 and not entered.is_set():
+            entered.set()
+            await asyncio.Event().wait()
+
+    async with spoken(database, handler=hang) as at:
+        await receive_together(at.intake, [message(number) for number in (1, 2, 3)])
+        await asyncio.wait_for(entered.wait(), 10)
+    async with spoken(database, handler=hang) as at:
+        await until(lambda: no_inbox(at, 0))
+        assert await at.rows("SELECT attempts, error FROM instep_sequence") == [(0, "")]
+    assert outside == [1, 2, 2, 3]
 
 
 async def test_too_many_waiting_for_the_handler_are_refused(database: str) -> None:

@@ -16,6 +16,7 @@ from instep.errors import SinkError
 from instep.model.messages import Message
 from instep.ports.message_store import (
     DeliveryResult,
+    DeliveryStoppedError,
     Handler,
     HandlerConnection,
     HandlerFailure,
@@ -29,6 +30,8 @@ from instep.runtime.supervision import is_cancelled
 __all__ = ["HandlerDispatcher", "after_failure"]
 
 _REASON_CHARS = 500
+_FINISH_S = 1.0
+"""How long a stop waits for a handler that runs, and then for the commit."""
 
 
 def after_failure(
@@ -53,8 +56,9 @@ def after_failure(
 
 
 class HandlerDispatcher:
-    """Delivers released messages to the handler until cancelled. Cancelling rolls back the current
-    transaction; its messages are delivered again later.
+    """Delivers released messages to the handler until cancelled. Cancelling commits what the
+    handler has done: a handler that still runs after a second is cancelled, and gets its message
+    again later, as do all those of the transaction where the store does not commit in time.
     """
 
     def __init__(
@@ -74,6 +78,9 @@ class HandlerDispatcher:
         self._limits = settings.intake
         self._environment = environment
         self._emit = emit
+        self._stopping = False
+        self._handling: asyncio.Timeout | None = None
+        """The time limit of the handler that runs; None: none runs."""
         self._replies: dict[tuple[str, int], bytes | None] = {}
         """Replies of the current transaction that a sender waits for; not durable yet."""
         self.messages = 0
@@ -105,14 +112,35 @@ class HandlerDispatcher:
 
     async def _deliver_once(self) -> DeliveryResult:
         self._replies.clear()
+        delivering = asyncio.create_task(
+            self._store.deliver(self._deliver, self._now_us(), self._limits.deliver_messages)
+        )
         try:
-            done = await self._store.deliver(
-                self._deliver, self._now_us(), self._limits.deliver_messages
-            )
+            return self._after(await asyncio.shield(delivering))
+        except asyncio.CancelledError:
+            # The effects of a handler outside the store cannot be undone: it is not called again.
+            await self._finish(delivering)
+            raise
         except SinkError as error:
             self._intake.recount()
             self._emit("", "disconnected", str(error))
             raise
+
+    async def _finish(self, delivering: asyncio.Task[DeliveryResult]) -> None:
+        """Stop after the handler that runs, and commit; within bounds."""
+        self._stopping = True
+        await asyncio.wait({delivering}, timeout=_FINISH_S)
+        handling = self._handling
+        if handling is not None and not handling.expired():
+            handling.reschedule(asyncio.get_running_loop().time())
+            await asyncio.wait({delivering}, timeout=_FINISH_S)
+        delivering.cancel()
+        await asyncio.wait({delivering})
+        if not delivering.cancelled() and delivering.exception() is None:
+            self._after(delivering.result())
+
+    def _after(self, done: DeliveryResult) -> DeliveryResult:
+        """Tell of a transaction that is durable."""
         self._intake.delivered(done.delivered)
         quarantined = [one for one in done.failed if one.failure.retry_at_us is None]
         self._replies |= {(one.scope, one.number): None for one in quarantined}
@@ -132,12 +160,16 @@ class HandlerDispatcher:
     async def _deliver(
         self, message: Message, tried: int, connection: HandlerConnection
     ) -> HandlerFailure | bytes | None:
+        if self._stopping:
+            raise DeliveryStoppedError
         try:
-            async with asyncio.timeout(self._limits.handler_timeout_s):
+            async with asyncio.timeout(self._limits.handler_timeout_s) as self._handling:
                 returned = await self._handler(message, connection)
         except (Exception, asyncio.CancelledError) as error:  # a handler may fail in any way
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise
+            if self._is_over(error):
+                raise DeliveryStoppedError from None
             self.failures += 1
             reason = f"the handler failed: {type(error).__name__}: {error}"[:_REASON_CHARS]
             return after_failure(
@@ -148,10 +180,16 @@ class HandlerDispatcher:
                 now_us=self._now_us(),
                 rng=self._environment.rng,
             )
+        finally:
+            self._handling = None
         reply = returned if isinstance(returned, bytes) else None
         if self._intake.replies.wanted(message.scope, message.number):
             self._replies[message.scope, message.number] = reply
         return reply
+
+    def _is_over(self, error: BaseException) -> bool:
+        """Whether a stop has ended the handler that runs."""
+        return self._stopping and isinstance(error, TimeoutError)
 
     def _now_us(self) -> int:
         return int(self._environment.now() * 1_000_000)
