@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -103,10 +103,11 @@ def shape_of(frame: bytes) -> FrameShape:
     wrappers: list[Names] = []
     for _ in range(WRAPPER_DEPTH):
         if is_list(frame):
-            shapes = [
+            # Mostly all records have one shape.
+            shapes = dict.fromkeys(
                 _shape_of_record(wrappers, decode_fields(one), in_list=True)
                 for one in decode_items(frame)
-            ]
+            )
             if not shapes:
                 raise ValueError("a list without a record")
             return reduce(FrameShape.joined, shapes)
@@ -172,6 +173,7 @@ def _joined(one: Names, other: Names) -> Names:
     return _checked(tuple(dict.fromkeys((*one, *other))))
 
 
+@lru_cache(maxsize=64)
 def _checked(names: Names) -> Names:
     """Raises `ValueError` where one role has two names, or a name is unusual."""
     roles = {(role, strip_module(name) if role == MORE else "") for role, name in names}
