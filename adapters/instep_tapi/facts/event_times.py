@@ -35,19 +35,32 @@ class ApproximateTime(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Stamp(msgspec.Struct, rename="kebab", frozen=True, gc=False, forbid_unknown_fields=True):
-    """An event time as the YANG has it: flat."""
-
     primary_time_stamp: str
     start_time_stamp: str | None = None
     spread: str | None = None
     source_precision: str | None = None
 
 
+class _NestedStamp(
+    msgspec.Struct, rename="kebab", frozen=True, gc=False, forbid_unknown_fields=True
+):
+    approx_date_and_time: _Stamp
+
+
 class _Envelope(msgspec.Struct, rename="kebab", frozen=True, gc=False):
+    """With an event time as the YANG has it: flat."""
+
     event_time_stamp: _Stamp
 
 
-_decode_usual: Final = msgspec.json.Decoder(_Envelope).decode
+class _NestingEnvelope(msgspec.Struct, rename="kebab", frozen=True, gc=False):
+    """With an event time as TR-548 6.3 has it."""
+
+    event_time_stamp: _NestedStamp
+
+
+_decode_flat: Final = msgspec.json.Decoder(_Envelope).decode
+_decode_nested: Final = msgspec.json.Decoder(_NestingEnvelope).decode
 
 
 def event_time(record: Record) -> ApproximateTime:
@@ -63,7 +76,10 @@ def _usual_time(record: Record) -> ApproximateTime | None:
     if not record.envelope.isascii() or b"\\" in record.envelope or b":event-" in record.envelope:
         return None
     try:
-        stamp = _decode_usual(record.envelope).event_time_stamp
+        if b'"approx-date-and-time"' in record.envelope:
+            stamp = _decode_nested(record.envelope).event_time_stamp.approx_date_and_time
+        else:
+            stamp = _decode_flat(record.envelope).event_time_stamp
     except UNREADABLE:
         return None
     at_us = time_us(stamp.primary_time_stamp)
