@@ -139,7 +139,7 @@ def _severity_overrules_the_state() -> list[Change]:
         return b"CLEAR" in content
 
     where = (record_body, "instep_tapi.wire.lazy_columns")
-    return [(module, "states_clear", clear) for module in where]
+    return [(module, "states_end", clear) for module in where]
 
 
 def _journal_without_envelope() -> list[Change]:

@@ -359,7 +359,7 @@ _LOGS: Final = [
     ),
     Mutation(
         "A4",
-        "adapters/instep_tapi/facts/detector.py::states_clear",
+        "adapters/instep_tapi/facts/detector.py::states_end",
         'return state == "CLEAR"',
         'return state == "CLEAR" or _is_cleared(members)',
         "tests/instep_tapi/wire/test_decoder.py"

@@ -1,4 +1,4 @@
-"""What one statement of a condition-detector says: pure (TR-548 4.4, 4.5, 4.7).
+"""What one statement of a condition-detector says: pure (TR-548 v1.1 4.4, 4.5, 4.7; v3.2 4.5).
 
 Members are found by name, with and without the name of their module, where TAPI 2.1.3 and the later
 tapi-fm have them. A body that has the members of 2.1.3 and no others is read by their types, which
@@ -26,27 +26,36 @@ from instep_tapi.facts.members import (
 from instep_tapi.facts.names import CONDITION_DETECTOR, class_named, strip_module
 
 __all__ = [
-    "CLEAR",
     "CONTAINERS",
     "DETECTOR",
+    "EVENT_STATES",
     "EVENT_TYPES",
+    "NATIVE",
     "SEVERITIES",
     "STATES",
     "Detector",
+    "may_end",
     "read_detector",
     "read_statement",
     "reread_detector",
-    "states_clear",
+    "states_end",
 ]
 
 DETECTOR: Final = CONDITION_DETECTOR
 SEVERITIES: Final = ("WARNING", "MINOR", "MAJOR", "CRITICAL")
 """From the least to the worst."""
-CLEAR: Final = b"CLEAR"
-"""Searched for from the end: in texts as long as an entity, that takes half as long."""
+_ENDS: Final = (b"CLEAR", b"FLEETING")
+"""A body after which nothing stands has one of them, or an escape. Searched for from
+the end: in texts as long as an entity, that takes half as long."""
+NATIVE: Final = "ALARM_NAME_NATIVE"
+"""How a `detected-condition-name` ends that names no condition (v3.2 4.5.2)."""
 _BACKSLASH: Final = ord("\\")
 """As a number: searching for a text of one byte takes five times as long."""
 EVENT_TYPES: Final = frozenset({"EVENT_DETECTOR", "PM_THRESHOLD_DETECTOR"})
+EVENT_STATES: Final = frozenset(
+    {"FLEETING", "ACTIVE_NO_EXPLICIT_CLEAR", "ACTIVE_WITH_NO_SPECIFIC_CLEAR"}
+)
+"""What happened and is over, or is never cleared: nothing stands (v3.2 4.5.2)."""
 STATES: Final = ("alarm-detector-state", "simple-detector-state")
 # Where 2.1.3 and the later tapi-fm keep state and severity, from the condition-detector downwards.
 CONTAINERS: Final = frozenset(
@@ -103,8 +112,8 @@ class Detector(msgspec.Struct, frozen=True, gc=False):
 
     state: str = "ACTIVE"
     event: bool = False
-    """It reports what happened, and never clears (TR-548 3.9.2.5): an event detector that states no
-    state.
+    """It reports what happened, and never clears: an event detector that states no state (TR-548
+    v1.1 3.9.2.5), or a state of `EVENT_STATES`.
     """
     severity: str | None = None
     service_affect: str | None = None
@@ -125,20 +134,25 @@ class Detector(msgspec.Struct, frozen=True, gc=False):
     """The node in the parent-address, or the measured node."""
 
 
-def states_clear(content: bytes | bytearray, deviations: list[str]) -> bool:
-    """Whether this content of a condition-detector is CLEAR, in any spelling of the field (A4).
+def may_end(text: bytes | bytearray) -> bool:
+    """Whether some body in this text may end an alarm; most say no, and are not parsed."""
+    return any(text.rfind(one) >= 0 for one in _ENDS) or _BACKSLASH in text
+
+
+def states_end(content: bytes | bytearray, deviations: list[str]) -> bool:
+    """Whether after this content of a condition-detector nothing stands, in any spelling of the
+    field (A4): it is CLEAR, or an event.
 
     The detector's state decides (TR-548 4.4.1). A legacy severity counts only where no state is
-    stated; one that contradicts the state is added to `deviations`. Nothing is parsed unless the
-    bytes contain CLEAR or an escape: most do not. Raises `msgspec.MsgspecError`.
+    stated; one that contradicts the state is added to `deviations`. Raises `msgspec.MsgspecError`.
     """
-    if content.rfind(CLEAR) < 0 and _BACKSLASH not in content:
+    if not may_end(content):
         return False
     members = list(_stated_members(msgspec.json.decode(content)))
     state = _state_of(members)
     if state not in (None, "CLEAR") and _is_cleared(members):
         deviations.append("severity-against-state")
-    return state == "CLEAR"
+    return state == "CLEAR" or state in EVENT_STATES
 
 
 def _state_of(members: Sequence[tuple[str, Any]]) -> str | None:
@@ -211,7 +225,7 @@ def _usual_detector(
     info, local_id = legacy.additional_alarm_info, read.measured_entity_local_id
     return Detector(
         state=state or "ACTIVE",
-        event=state is None and detector_type in EVENT_TYPES,
+        event=_is_event(state, detector_type),
         severity=severity,
         service_affect=identity(legacy.service_affect),
         acknowledged=legacy.is_acknowledged,
@@ -239,17 +253,22 @@ def _any_detector(body: bytes | bytearray, address: Any, normalized: Mapping[str
     measured_uuid = text_member(members, "measured-entity-uuid")
     if measured_uuid is not None and len(measured_uuid) > LONGEST_UUID_CHARS:
         measured_uuid = None
-    native = text_member(members, "condition-native-name")
+    native = text_member(members, "condition-native-name") or text_member(
+        members, "detected-condition-native-name"
+    )
+    acknowledged = flag(members.get("is-acknowledged"))
+    if acknowledged is None:
+        acknowledged = flag(members.get("is-acknowledge"))
     return Detector(
         state=state or "ACTIVE",
-        event=state is None and detector_type in EVENT_TYPES,
+        event=_is_event(state, detector_type),
         severity=identity_member(members, "perceived-severity"),
-        service_affect=identity_member(members, "service-affect"),
-        acknowledged=flag(members.get("is-acknowledged")),
-        info=_list(members.get("additional-alarm-info")),
+        service_affect=identity_member(members, "service-affect")
+        or identity_member(members, "service-affecting"),
+        acknowledged=acknowledged,
+        info=_info(members),
         condition=native,
-        condition_normalized=text_member(members, "condition-normalized-name")
-        or normalized.get(native or ""),
+        condition_normalized=_normalized(members) or normalized.get(native or ""),
         detector_type=detector_type,
         detector_native_id=text_member(members, "detector-native-id"),
         detector_uuid=text_member(members, "detector-uuid"),
@@ -259,6 +278,28 @@ def _any_detector(body: bytes | bytearray, address: Any, normalized: Mapping[str
         measured_local_id=_list(members.get("measured-entity-local-id")),
         node_uuid=_node(address, measured_class, measured_uuid),
     )
+
+
+def _is_event(state: str | None, detector_type: str | None) -> bool:
+    return state in EVENT_STATES or (state is None and detector_type in EVENT_TYPES)
+
+
+def _normalized(members: dict[str, Any]) -> str | None:
+    """The normalized name that is stated: in 2.4 and later an identity, or ALARM_NAME_NATIVE where
+    there is none (v3.2 4.5.2).
+    """
+    stated = text_member(members, "condition-normalized-name")
+    if stated is not None:
+        return stated
+    name = text_member(members, "detected-condition-name")
+    named = strip_module(name).strip() if name else ""
+    return None if named.endswith(NATIVE) else named or None
+
+
+def _info(members: dict[str, Any]) -> str | None:
+    listed = _list(members.get("additional-alarm-info"))
+    own = text_member(members, "detected-condition-native-info")
+    return listed or (_list([own]) if own else None)
 
 
 def _stated_members(value: Any) -> Iterator[tuple[str, Any]]:

@@ -89,8 +89,11 @@ def follow_statement(last: Episode | None, record: Record, log: LogReading) -> E
     if last is not None and last.lineage == log.lineage and supersedes(last.place, record):
         return None
     ongoing = last is not None and last.ended_by is None
-    if record.ends:
-        return _ended(last, record, log) if last is not None and ongoing else None
+    if record.ends and ongoing:
+        assert last is not None
+        return _ended(last, record, log)
+    if record.ends and not _is_event(record):
+        return None
     digest = _digest(record)
     if last is not None and last.digest == digest:
         detector = reread_detector(last.detector, record, log.normalized)
@@ -112,6 +115,11 @@ def follow_statement(last: Episode | None, record: Record, log: LogReading) -> E
     last.detector = detector
     last.stated_at_us, last.digest = event_time(record).at_us, digest
     return _placed(last, record, log)
+
+
+def _is_event(record: Record) -> bool:
+    """Whether a record after which nothing stands tells what has happened, and not of an end."""
+    return record.kind is RecordType.CREATE_UPDATE and read_detector(record, {}).event
 
 
 def _begun(

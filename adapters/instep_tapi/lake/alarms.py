@@ -11,7 +11,9 @@ from instep.ports.lake import LakeColumn, LakeEpisodeTable
 from instep_tapi.facts.detector import (
     CONTAINERS,
     DETECTOR,
+    EVENT_STATES,
     EVENT_TYPES,
+    NATIVE,
     SEVERITIES,
     STATES,
     read_statement,
@@ -29,6 +31,7 @@ from instep_tapi.lake.json_members import (
     short_enough,
     text,
     text_of,
+    trimmed,
 )
 
 __all__ = ["ALARMS"]
@@ -70,7 +73,10 @@ def _read(
         read_statement((body or "").encode(), read_json((address or "").encode()), {})
         for body, address in zip(bodies, parent_addresses, strict=True)
     ]
-    return {name: [getattr(one, own) for one in read] for name, own in _STATED.items()}
+    found = {name: [getattr(one, own) for one in read] for name, own in _STATED.items()}
+    # What states that it is an event ends an alarm, too, and is not left out.
+    found["event"] = [one.event and one.state not in EVENT_STATES for one in read]
+    return found
 
 
 def _quoted(names: Iterable[str]) -> str:
@@ -93,6 +99,18 @@ def _named_text(name: str, read: Callable[[str], str] | None = None) -> str:
     return stated if read is None else bound(stated, "stated", read("stated"))
 
 
+def _first_text(*names: str, read: Callable[[str], str] | None = None) -> str:
+    """SQL: the same of the first of these names that states something."""
+    return f"coalesce({', '.join(_named_text(name, read) for name in names)})"
+
+
+def _normalized(value: str) -> str:
+    """SQL: the name of a detected condition, null where it has none."""
+    name = trimmed(f"substring_index({value}, ':', -1)")
+    stated = f"CASE WHEN NOT endswith(found_name, '{NATIVE}') THEN nullif(found_name, '') END"
+    return bound(name, "found_name", stated)
+
+
 _IDENTITY: Final = bound(text("member", "body"), "stated", identity("stated"))
 _STATES: Final = (
     f"filter(transform({named('members', *STATES)}, member -> {_IDENTITY}), one -> one IS NOT NULL)"
@@ -107,7 +125,10 @@ _STATE: Final = bound(
     "coalesce(get(filter(states, one -> one <> 'CLEAR'), 0), "
     f"CASE WHEN size(states) > 0 OR {_CLEARED} THEN 'CLEAR' END)",
 )
-_ACKNOWLEDGED: Final = f"get({named('members', 'is-acknowledged')}, 0).value"
+_ACKNOWLEDGED: Final = ", ".join(
+    flag(f"get({named('members', name)}, 0).value")
+    for name in ("is-acknowledged", "is-acknowledge")
+)
 _READ_SQL: Final = bound(
     _members(),
     "members",
@@ -120,10 +141,11 @@ _READ_SQL: Final = bound(
         "named_struct("
         "'state', coalesce(own.state, 'ACTIVE'), "
         f"'severity', {_named_text('perceived-severity', identity)}, "
-        f"'service_affect', {_named_text('service-affect', identity)}, "
-        f"'acknowledged', {flag(_ACKNOWLEDGED)}, "
-        f"'condition', {_named_text('condition-native-name')}, "
-        f"'condition_normalized', {_named_text('condition-normalized-name')}, "
+        f"'service_affect', {_first_text('service-affect', 'service-affecting', read=identity)}, "
+        f"'acknowledged', coalesce({_ACKNOWLEDGED}), "
+        f"'condition', {_first_text('condition-native-name', 'detected-condition-native-name')}, "
+        f"'condition_normalized', coalesce({_named_text('condition-normalized-name')}, "
+        f"{_named_text('detected-condition-name', _normalized)}), "
         f"'detector_native_id', {_named_text('detector-native-id')}, "
         f"'detector_uuid', {_named_text('detector-uuid')}, "
         "'measured_entity_class', own.measured_class, "

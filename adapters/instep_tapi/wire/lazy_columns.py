@@ -15,12 +15,11 @@ import msgspec
 from instep.model.columns import HeaderArrays, HeaderColumns, RecordColumns
 from instep.model.records import Record, RecordHeader, RecordType
 from instep_tapi.facts.containment import CONTAINED_CLASSES
-from instep_tapi.facts.detector import CLEAR, states_clear
+from instep_tapi.facts.detector import may_end, states_end
 from instep_tapi.facts.names import CONDITION_DETECTOR
 from instep_tapi.wire.framing import NO_BODY, BadRecord
 from instep_tapi.wire.parent_address import canonical_address
 from instep_tapi.wire.record_body import (
-    BACKSLASH,
     NESTED_TIME,
     NESTED_TIME_WITHIN_BYTES,
     PARENT_MISSING,
@@ -239,9 +238,9 @@ def _open(
     if kinds.count(_UPDATE) < len(kinds):
         ends = [kind is not _UPDATE for kind in kinds]
     # From the end, which takes half as long.
-    if CONDITION_DETECTOR in classes and (text.rfind(CLEAR) >= 0 or BACKSLASH in text):
+    if CONDITION_DETECTOR in classes and may_end(text):
         ends = [
-            end or (name == CONDITION_DETECTOR and states_clear(content, deviations))
+            end or (name == CONDITION_DETECTOR and states_end(content, deviations))
             for end, name, content in zip(ends, classes, contents, strict=True)
         ]
     uuids = [""] * len(stated)

@@ -16,7 +16,7 @@ from instep_tapi.facts.detector import (
     _usual_detector,
     read_detector,
     reread_detector,
-    states_clear,
+    states_end,
 )
 from tests.instep_sql.store_kit import STREAM
 
@@ -161,6 +161,19 @@ STATES: dict[str, tuple[dict[str, Any], str]] = {
     "cleared": ({"perceived-severity": "CLEARED"}, "CLEAR"),
     "cleared, as an identity": ({"perceived-severity": "PERCEIVED_SEVERITY_CLEARED"}, "CLEAR"),
     "empty and cleared": ({"alarm-detector-state": "", "perceived-severity": "CLEARED"}, "CLEAR"),
+    # TAPI 2.4 and later (v3.2 4.5.2; 2.5 spells it otherwise).
+    "fleeting": (
+        {"simple-detector": {"simple-detector-state": "tapi-fm:SIMPLE_DETECTOR_STATE_FLEETING"}},
+        "FLEETING",
+    ),
+    "never cleared": (
+        {"alarm-detector-state": "SIMPLE_DETECTOR_STATE_ACTIVE_NO_EXPLICIT_CLEAR"},
+        "ACTIVE_NO_EXPLICIT_CLEAR",
+    ),
+    "never cleared, in 2.5": (
+        {"simple-detector-state": "ACTIVE-WITH-NO-SPECIFIC-CLEAR"},
+        "ACTIVE_WITH_NO_SPECIFIC_CLEAR",
+    ),
     # What may last has not ended.
     "clear outside, active inside": (
         {
@@ -190,4 +203,34 @@ def test_4_4_the_state_of_a_detector_has_one_reading(spelling: str, *, nested: b
     statement = record(members, {})
 
     assert read_detector(statement, {}).state == state
-    assert states_clear(statement.body, []) is (state == "CLEAR")
+    assert states_end(statement.body, []) is (state not in ("ACTIVE", "INTERMITTENT"))
+
+
+def test_v32_4_5_2_an_alarm_of_tapi_fm() -> None:
+    body = {
+        "detector-native-id": "d1",
+        "measured-entity-uuid": "n1",
+        "condition-detector-type": "tapi-streaming:CONDITION_DETECTOR_TYPE_ALARM_DETECTOR",
+        "tapi-fm:detected-condition": {
+            "detected-condition-name": (
+                "tapi-photonic-media:PHOTONIC_LAYER_DETECTED_CONDITION_NAME_LOS"
+            ),
+            "detected-condition-native-name": "Loss Of Signal",
+            "detected-condition-native-info": "on the span",
+            "detector-info": {
+                "perceived-severity": "MAJOR",
+                "service-affecting": "SERVICE_AFFECTING",
+                "is-acknowledge": True,
+            },
+            "simple-detector": {"simple-detector-state": "tapi-fm:SIMPLE_DETECTOR_STATE_ACTIVE"},
+        },
+    }
+    read = read_detector(record(body, {}), {})
+    assert (read.state, read.severity, read.event) == ("ACTIVE", "MAJOR", False)
+    assert (read.service_affect, read.acknowledged) == ("SERVICE_AFFECTING", True)
+    assert (read.condition, read.info) == ("Loss Of Signal", '["on the span"]')
+    assert read.condition_normalized == "PHOTONIC_LAYER_DETECTED_CONDITION_NAME_LOS"
+
+    native = {"detected-condition-name": "tapi-fm:ALARM_NAME_NATIVE"}
+    read = read_detector(record({"detected-condition": native}, {}), {})
+    assert read.condition_normalized is None

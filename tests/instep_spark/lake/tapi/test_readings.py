@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from instep.model.records import Record, RecordType
-from instep_tapi.facts.detector import states_clear
+from instep_tapi.facts.detector import states_end
 from instep_tapi.facts.event_times import event_time, stated_time
 from instep_tapi.facts.places import read_places
 from instep_tapi.facts.times import time_us
@@ -151,12 +151,17 @@ TEXTS: Final = (
 STATES: Final = (
     *("ACTIVE", "CLEAR", "INTERMITTENT", "tapi-notification:ALARM_DETECTOR_STATE_CLEAR", "", " "),
     *("SIMPLE_DETECTOR_STATE_ACTIVE", " CLEAR ", "x" * 200, None, 3),
+    *("SIMPLE_DETECTOR_STATE_FLEETING", "tapi-fm:SIMPLE_DETECTOR_STATE_ACTIVE_NO_EXPLICIT_CLEAR"),
 )
 KINDS: Final = ("MAJOR", "PERCEIVED_SEVERITY_CLEARED", "CLEARED", "x:SEVERITY-A", "", None, 4)
 TYPES: Final = (
     *("CONDITION_DETECTOR_TYPE_EVENT_DETECTOR", "PM_THRESHOLD_DETECTOR", "ALARM_DETECTOR", None),
 )
 CLASSES: Final = ("NODE", "tapi-topology:TOPOLOGY_OBJECT_TYPE_NODE", "LINK", "", "x:y", None)
+CONDITIONS: Final = (
+    *("tapi-photonic-media:PHOTONIC_LAYER_DETECTED_CONDITION_NAME_LOS", "LOS", "", " ", None),
+    *("tapi-fm:DETECTED_CONDITION_NAME_ALARM_NAME_NATIVE", "ALARM_NAME_NATIVE", "x:", 7),
+)
 INNER: Final = (
     *("alarm-condition-detector-detail", "legacy-properties", "detected-condition"),
     *("detector-info", "simple-detector", "other"),
@@ -171,6 +176,10 @@ def detector(chance: random.Random, depth: int = 0, *, flat: bool = False) -> di
         simple_detector_state=chance.choice(STATES),
         perceived_severity=chance.choice(KINDS),
         service_affect=chance.choice(KINDS),
+        service_affecting=chance.choice(KINDS),
+        is_acknowledge=chance.choice((True, False, "true", "x", None)),
+        detected_condition_native_name=chance.choice(TEXTS),
+        detected_condition_name=chance.choice(CONDITIONS),
         is_acknowledged=chance.choice((True, False, "true", "false", "x", None, 1)),
         condition_native_name=chance.choice(TEXTS),
         condition_normalized_name=chance.choice(TEXTS),
@@ -227,6 +236,11 @@ ENDED: Final = (
     {"legacy-properties": {"perceived-severity": "PERCEIVED_SEVERITY_CLEARED"}},
     {"alarm-detector-state": "", "legacy-properties": {"perceived-severity": "CLEARED"}},
 )
+EVENTS: Final = (
+    {"simple-detector": {"simple-detector-state": "tapi-fm:SIMPLE_DETECTOR_STATE_FLEETING"}},
+    {"simple-detector": {"simple-detector-state": "ACTIVE-NO-EXPLICIT-CLEAR"}},
+    {"alarm-detector-state": "SIMPLE_DETECTOR_STATE_ACTIVE_WITH_NO_SPECIFIC_CLEAR"},
+)
 LASTING: Final[tuple[dict[str, Any], ...]] = (
     {},
     {"alarm-detector-state": "ACTIVE", "legacy-properties": {"perceived-severity": "CLEARED"}},
@@ -241,14 +255,14 @@ LASTING: Final[tuple[dict[str, Any], ...]] = (
 
 
 def test_a_state_is_the_same_for_the_adapter_and_for_spark(spark: SparkSession) -> None:
-    bodies = [json.dumps(body) for body in (*ENDED, *LASTING)]
+    bodies = [json.dumps(body) for body in (*ENDED, *EVENTS, *LASTING)]
     frame = spark.createDataFrame(pa.table({"body": bodies, "parent_address": [""] * len(bodies)}))
     found = frame.selectExpr("body", f"{ALARMS.read_sql} AS stated").collect()
     states = {row.body: row.stated.state for row in found}
     assert [states[body] for body in bodies] == ALARMS.read(bodies, [None] * len(bodies))["state"]
-    over = [states_clear(body.encode(), []) for body in bodies]
-    assert over == [states[body] == "CLEAR" for body in bodies]
-    assert over == [True] * len(ENDED) + [False] * len(LASTING)
+    over = [states_end(body.encode(), []) for body in bodies]
+    assert over == [states[body] not in ("ACTIVE", "INTERMITTENT") for body in bodies]
+    assert over == [True] * len((*ENDED, *EVENTS)) + [False] * len(LASTING)
 
 
 def test_spark_reads_detectors_as_the_facts_do(spark: SparkSession) -> None:
