@@ -411,8 +411,10 @@ class TapiSource(Source):
             except TokenRefusedError:
                 raise
             except SourceError as error:
-                others = self._address_order.failed(address, details.addresses)
-                if others and not isinstance(error, AuthenticationError):
+                # A login that is refused at one address is taken to no other.
+                if not isinstance(error, AuthenticationError) and self._address_order.failed(
+                    address, details.addresses
+                ):
                     # The instance may well work: it has failed where all addresses have.
                     error.retriable = True
                     _log.warning("%s: another address is tried next: %s", stream.id, error)

@@ -89,6 +89,7 @@ async def follow(provider: ListingProvider, **options: Any) -> list[str]:
         ["ws://elsewhere.example/s", "ws://HOST/s"],
         ["wss://user:secret@HOST/s", "ws://HOST/s"],
         ["grpc://HOST, ws://HOST/s"],
+        [", ws://HOST/s"],
         ["ws://HOST/gone", "ws://HOST/s"],
     ],
     ids=str,

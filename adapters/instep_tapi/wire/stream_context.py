@@ -180,7 +180,7 @@ def _addresses(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         return _texts(value)
     alternatives = (one for text in _texts(value) for one in _ALTERNATIVE.split(text))
-    return tuple(dict.fromkeys(alternatives))
+    return tuple(dict.fromkeys(one for one in alternatives if one))
 
 
 def _members(value: dict[str, Any]) -> dict[str, Any]:
