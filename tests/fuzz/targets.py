@@ -109,7 +109,7 @@ def discovery(data: bytes) -> None:
             assert url.host == _HERE.host
             assert url.scheme in {"ws", "wss"}
             assert url.user is None
-        assert not set("\r\n \0") & set(url.raw_path_qs)
+            assert not set("\r\n \0") & set(url.raw_path_qs)
 
 
 def frames(data: bytes) -> None:
