@@ -92,7 +92,6 @@ async def test_3_7_2_addresses_and_profiles_of_tapi_2_6() -> None:
         kind["record-trigger"] = "tapi-streaming:RECORD_TRIGGER_ON_CHANGE"
         pm = {
             "uuid": "pm",
-            "record-retention": "60",
             "stream-type-content": ["tapi-gnmi-streaming:GNMI_STREAMING_OBJECT_TYPE_MEASUREMENT"],
             "log-storage-strategy": "tapi-streaming:LOG_STORAGE_STRATEGY_TRUNCATED",
             "connection-protocol-details": {
