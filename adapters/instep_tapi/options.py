@@ -237,6 +237,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """
     trust_compacted: bool = False
     """Trust a COMPACTED log whose compacted-log-details are missing (TR-548 3.7.1)."""
+    tapi: Literal["2.1.3", "2.6"] | None = None
+    """The edition whose rules the streams follow, 2.6 for 2.4 to 2.6; without it, the one that
+    each stream's declaration shows.
+    """
     authenticity: Authenticity | None = None
     """How the authenticity of each record is checked; without it nothing is checked."""
 

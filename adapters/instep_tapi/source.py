@@ -28,6 +28,7 @@ from instep.model.records import Record, RecordChunk
 from instep.model.streams import Mode, Start, StreamInfo, StreamState
 from instep.ports.source import Feed, Source
 from instep_http import client_context
+from instep_tapi.endpoints.address_order import AddressOrder
 from instep_tapi.endpoints.endpoint import Endpoint
 from instep_tapi.endpoints.failover import EndpointFailover
 from instep_tapi.endpoints.selection import (
@@ -36,12 +37,12 @@ from instep_tapi.endpoints.selection import (
     Choice,
     compacts,
     foreign_host,
+    judge_addresses,
     kept_classes,
     log_mode,
     may_be_emulated,
     protocol_of,
     select,
-    stream_address,
 )
 from instep_tapi.facts.containment import (
     SERIES_CLASSES,
@@ -50,6 +51,7 @@ from instep_tapi.facts.containment import (
     contained_members,
 )
 from instep_tapi.facts.names import ANY_CLASS, LogRecordStrategy
+from instep_tapi.facts.profile import TAPI_2_1_3
 from instep_tapi.feeds.held_bytes import HeldBytes
 from instep_tapi.options import Bearer, Options, host_of
 from instep_tapi.restconf.baseline import read_baseline, readable_classes, unprovable_classes
@@ -59,7 +61,13 @@ from instep_tapi.restconf.json_bounds import decode_members
 from instep_tapi.sse.feed import EventFeed, open_events
 from instep_tapi.websocket.feed import WebSocketFeed, open_feed
 from instep_tapi.wire.decoder import decoder_for
-from instep_tapi.wire.stream_context import MEMBERS, StreamContext, StreamType, parse_context
+from instep_tapi.wire.stream_context import (
+    MEMBERS,
+    AvailableStream,
+    StreamContext,
+    StreamType,
+    parse_context,
+)
 from instep_tapi.wire.subtree_filter import is_below
 
 __all__ = ["KIND", "TapiSource"]
@@ -81,6 +89,10 @@ class _Details(msgspec.Struct, frozen=True):
     endpoint: str
     context: str
     streams: str
+    other_addresses: list[str] = []
+    """Where the stream is read as well, in the provider's order."""
+    tapi: str = TAPI_2_1_3
+    """The edition whose rules the stream follows: `TAPI_2_1_3` or `TAPI_2_6`."""
     protocol: str = WEBSOCKET
     """`WEBSOCKET` or `SSE`."""
     state: str = ""
@@ -97,6 +109,11 @@ class _Details(msgspec.Struct, frozen=True):
     verified: bool = False
     """Whether records were checked for authenticity: then a replay must not accept unchecked ones.
     """
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where the stream is read, in the provider's order."""
+        return [self.address, *self.other_addresses]
 
 
 _read_details = converter(_Details)
@@ -145,6 +162,7 @@ class TapiSource(Source):
         urls = [URL(endpoint) for endpoint in options.endpoints]
         self._endpoints = {str(url): Endpoint(url, options, tls) for url in urls}
         self._failover = EndpointFailover(tuple(self._endpoints), options.fail_over)
+        self._address_order = AddressOrder()
         self._discovered: _Discovered | None = None
         """The last discovery: most of those that follow find the same."""
         self._feeds: dict[_StreamFeed, str] = {}
@@ -309,23 +327,12 @@ class TapiSource(Source):
         below = sorted(set(self._options.streams.only_below))
         mode = log_mode(type_, trust_compacted=self._options.trust_compacted)
         left_out = carried_classes(stream.type.classes).difference(only) if only else frozenset()
-        try:
-            connect_to = stream_address(
-                stream.address,
-                URL(address.endpoint),
-                protocol=protocol_of(stream),
-                hosts=self._hosts,
-                insecure=self._options.tls.insecure_websocket,
-            )
-        except ValueError as error:
-            raise DiscoveryError(str(error), where=address.streams) from None
-        foreign = foreign_host(connect_to, URL(address.endpoint))
-        if foreign and foreign not in self._foreign_hosts:
-            self._foreign_hosts.add(foreign)
-            _log.warning("the provider at %s has streams read at %s", address.endpoint, foreign)
+        urls = self._urls(stream, address)
         details = _Details(
             uuid=stream.uuid,
-            address=str(connect_to),
+            address=str(urls[0]),
+            other_addresses=[str(url) for url in urls[1:]],
+            tapi=self._options.tapi or stream.profile.tapi,
             protocol=protocol_of(stream),
             endpoint=address.endpoint,
             context=address.context,
@@ -370,6 +377,23 @@ class TapiSource(Source):
             details=msgspec.to_builtins(details),
         )
 
+    def _urls(self, stream: AvailableStream, address: ContextAddress) -> list[URL]:
+        """Where a stream may be read, at least one address. Raises `SourceError`."""
+        endpoint = URL(address.endpoint)
+        insecure = self._options.tls.insecure_websocket
+        judged = judge_addresses(stream, endpoint, hosts=self._hosts, insecure=insecure)
+        urls = [one.url for one in judged if one.url is not None]
+        if not urls:
+            errors = [one.error for one in judged if one.error is not None]
+            # An address that a setting would allow tells more than one of another protocol.
+            error = next((one for one in errors if one.hint), errors[0])
+            error.where = error.where or address.streams
+            raise error
+        for foreign in {foreign_host(url, endpoint) for url in urls} - {"", *self._foreign_hosts}:
+            self._foreign_hosts.add(foreign)
+            _log.warning("the provider at %s has streams read at %s", address.endpoint, foreign)
+        return urls
+
     # -- one stream ------------------------------------------------------------------------------
 
     @asynccontextmanager
@@ -380,16 +404,27 @@ class TapiSource(Source):
         async with AsyncExitStack() as stack:
             self._check_current(url)
             await asyncio.sleep(self._retry_at_s.pop(stream.id, 0.0) - self._clock())
+            address = self._address_order.next(details.addresses)
+            opening = self._open_feed(stream, details, address, start)
             try:
-                feed = await stack.enter_async_context(self._open_feed(stream, details, start))
+                feed = await stack.enter_async_context(opening)
             except TokenRefusedError:
                 raise
             except SourceError as error:
-                self._failed(url, error)
+                # A login that is refused at one address is taken to no other.
+                if not isinstance(error, AuthenticationError) and self._address_order.failed(
+                    address, details.addresses
+                ):
+                    # The instance may well work: it has failed where all addresses have.
+                    error.retriable = True
+                    _log.warning("%s: another address is tried next: %s", stream.id, error)
+                else:
+                    self._failed(url, error)
                 raise
             # Meanwhile another stream may have found this instance unusable.
             self._check_current(url)
             feed.clock_error_us = self._endpoint(details).rest.clock_error_us
+            self._address_order.opened(address)
             opened_s = self._clock()
             self._feeds[feed] = url
             self._failover.opened(url)
@@ -405,14 +440,16 @@ class TapiSource(Source):
     @asynccontextmanager
     async def probe(self, stream: StreamInfo) -> AsyncIterator[Feed]:
         """See `Source.probe`. A provider that refuses it is not left for another one."""
-        async with self._open_feed(stream, _details(stream), Start.OLDEST) as feed:
+        details = _details(stream)
+        address = self._address_order.next(details.addresses)
+        async with self._open_feed(stream, details, address, Start.OLDEST) as feed:
             yield feed
 
     def _open_feed(
-        self, stream: StreamInfo, details: _Details, start: str | Start
+        self, stream: StreamInfo, details: _Details, stated_address: str, start: str | Start
     ) -> AbstractAsyncContextManager[_StreamFeed]:
         decoder = decoder_for(stream, self._verifier, details.deviations)
-        address = URL(details.address, encoded=True)
+        address = URL(stated_address, encoded=True)
         discovered_at = self._endpoint(details)
         # An address at another instance is opened with the login of that one.
         endpoint = next(

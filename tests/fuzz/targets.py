@@ -101,14 +101,15 @@ def discovery(data: bytes) -> None:
             assert choice.stream.uuid
             assert choice.stream.type is not None
             assert log_mode(choice.stream.type)
-        try:
-            url = stream_address(choice.stream.address, _HERE, insecure=True)
-        except (ValueError, DiscoveryError):
-            continue
-        assert url.host == _HERE.host
-        assert url.scheme in {"ws", "wss"}
-        assert url.user is None
-        assert not set("\r\n \0") & set(url.raw_path_qs)
+        for stated in choice.stream.addresses:
+            try:
+                url = stream_address(stated, _HERE, insecure=True)
+            except (ValueError, DiscoveryError):
+                continue
+            assert url.host == _HERE.host
+            assert url.scheme in {"ws", "wss"}
+            assert url.user is None
+            assert not set("\r\n \0") & set(url.raw_path_qs)
 
 
 def frames(data: bytes) -> None:

@@ -72,7 +72,7 @@ def record(number: int = 1, **changes: Any) -> bytes:
     return json.dumps(log_record(token=f"t{number}", **changes)).encode()
 
 
-def streams(address: str, **stream: Any) -> dict[str, Any]:
+def streams(address: str | list[str], **stream: Any) -> dict[str, Any]:
     """A stream context of one stream, compacted."""
     types = [
         {

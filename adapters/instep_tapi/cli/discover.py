@@ -103,10 +103,16 @@ def _plain(choice: Choice, survey: Survey) -> dict[str, Any]:
         "uuid": stream.uuid,
         "state": stream.state.name,
         "protocol": stream.protocol,
-        "address": stream.address,
+        "address": _address(choice, survey),
+        "addresses": [
+            {"address": stated, "chosen": not reason, "reason": reason}
+            for stated, reason in _addresses(choice, survey)
+        ],
         "foreign_host": _foreign_host(choice, survey) or None,
         "endpoint": survey.address.endpoint,
         "context": survey.address.context,
+        "tapi": stream.profile.tapi,
+        "tapi_evidence": stream.profile.evidence,
     }
     if type_ is not None:
         row |= {
@@ -114,6 +120,7 @@ def _plain(choice: Choice, survey: Survey) -> dict[str, Any]:
             "classes": type_.classes,
             "storage_strategy": type_.storage_strategy,
             "record_strategy": type_.record_strategy,
+            "encoding": type_.encoding or None,
             "mode": log_mode(type_),
             "compaction_delay_s": _number(type_.compaction_delay_s),
             "tombstone_retention_s": _number(type_.tombstone_retention_s),
@@ -124,6 +131,25 @@ def _plain(choice: Choice, survey: Survey) -> dict[str, Any]:
     return row
 
 
+def _addresses(choice: Choice, survey: Survey) -> list[tuple[str, str]]:
+    """Each address of the stream, and why it is not used; empty: it is."""
+    from yarl import URL
+
+    from instep_tapi.endpoints.selection import judge_addresses, protocol_of
+
+    if not protocol_of(choice.stream):
+        return [(stated, choice.reason) for stated in choice.stream.addresses]
+    judged = judge_addresses(choice.stream, URL(survey.address.endpoint))
+    return [(one.stated, one.error.message if one.error else "") for one in judged]
+
+
+def _address(choice: Choice, survey: Survey) -> str:
+    """The first address that is used, or the first if none is."""
+    addresses = _addresses(choice, survey)
+    usable = [stated for stated, reason in addresses if not reason]
+    return next(iter([*usable, *choice.stream.addresses]), "")
+
+
 def _foreign_host(choice: Choice, survey: Survey) -> str:
     """The host of the stream's address, if it is not the endpoint's; else empty."""
     from yarl import URL
@@ -132,7 +158,7 @@ def _foreign_host(choice: Choice, survey: Survey) -> str:
 
     endpoint = URL(survey.address.endpoint)
     try:
-        return foreign_host(endpoint.join(URL(choice.stream.address, encoded=True)), endpoint)
+        return foreign_host(endpoint.join(URL(_address(choice, survey), encoded=True)), endpoint)
     except ValueError:
         return ""
 
@@ -170,6 +196,12 @@ def _print(survey: Survey) -> None:
                 ("log", strategies),
                 ("kept", _kept(type_)),
                 ("classes", classes + (f" and {more} more" if more > 0 else "")),
+            ]
+        rows += [("tapi", f"{choice.stream.profile.tapi}: {choice.stream.profile.evidence}")]
+        if len(addresses := _addresses(choice, survey)) > 1:
+            rows += [
+                ("address", stated + (f" (not used: {reason})" if reason else ""))
+                for stated, reason in addresses
             ]
         table = Table.grid(padding=(0, 2))
         for name, value in [*rows, ("followed", followed)]:

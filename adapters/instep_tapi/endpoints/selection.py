@@ -7,15 +7,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from yarl import URL
 
-from instep.errors import DiscoveryError, TlsError
+from instep.errors import DiscoveryError, SourceError, TlsError
 from instep.model.streams import Mode, StreamState
 from instep_http import shown
 from instep_tapi.facts.names import ANY_CLASS, class_named, short_identity
+from instep_tapi.facts.profile import TAPI_2_6
 from instep_tapi.options import StreamOptions, host_of
 from instep_tapi.wire.stream_context import AvailableStream, StreamContext, StreamType
 
@@ -23,8 +24,10 @@ __all__ = [
     "SSE",
     "WEBSOCKET",
     "Choice",
+    "StreamAddress",
     "compacts",
     "foreign_host",
+    "judge_addresses",
     "kept_classes",
     "log_mode",
     "may_be_emulated",
@@ -45,11 +48,20 @@ _PROTOCOLS: Final = {
     **dict.fromkeys(("websocket", "websockets", "ws", "wss"), WEBSOCKET),
     **dict.fromkeys(("sse", "eventsource", "serversentevents", "serversentevent"), SSE),
 }
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _BLANK: Final = re.compile("[\\x00-\\x20]")
 _SCHEMES: Final = {
     WEBSOCKET: {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"},
     SSE: {"http": "http", "https": "https"},
 }
+
+
+class StreamAddress(NamedTuple):
+    """A connection-address, and where it leads, or why it is not followed."""
+
+    stated: str
+    url: URL | None
+    error: SourceError | None
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -118,11 +130,8 @@ def _why_not(id_: str, stream: AvailableStream, wanted: StreamOptions) -> str | 
         return f"its state is {stream.state.name}"
     if type_ is None:
         return "its supported-stream-type is not stated"
-    if not protocol_of(stream):
-        declared = stream.protocol or "is not declared"
-        return f"its protocol {declared!r} is neither WebSocket nor SSE"
-    if not stream.address:
-        return "it has no connection-address"
+    if (reason := _why_unreadable(stream, type_)) is not None:
+        return reason
     if wanted.strategies and type_.storage_strategy not in {
         short_identity(text) for text in wanted.strategies
     }:
@@ -136,6 +145,20 @@ def _why_not(id_: str, stream: AvailableStream, wanted: StreamOptions) -> str | 
     return None
 
 
+def _why_unreadable(stream: AvailableStream, type_: StreamType) -> str | None:
+    protocol = protocol_of(stream)
+    if not protocol:
+        declared = stream.protocol or ", ".join(type_.protocols) or "is not declared"
+        return f"its protocol {declared!r} is neither WebSocket nor SSE"
+    if type_.encoding.upper() not in {"", "JSON"}:
+        return f"its encoding-format is {type_.encoding}: only JSON is read"
+    if not stream.addresses:
+        return "it has no connection-address"
+    if all(_is_of_another_protocol(address, protocol) for address in stream.addresses):
+        return f"its address {stream.addresses[0][:200]!r} is none of a stream over {protocol}"
+    return None
+
+
 def kept_classes(type_: StreamType, wanted: StreamOptions) -> tuple[str, ...]:
     """The classes of a stream whose entities are kept; empty: all that it carries."""
     only = dict.fromkeys(class_named(text) for text in wanted.only_classes)
@@ -146,11 +169,27 @@ def kept_classes(type_: StreamType, wanted: StreamOptions) -> tuple[str, ...]:
 
 def protocol_of(stream: AvailableStream) -> str:
     """`WEBSOCKET` or `SSE`, in any spelling; empty for another, or one that is not known."""
-    name = short_identity(stream.protocol).lower()
-    name = name.removeprefix("connection_protocol_").replace("_", "")
-    if name:
-        return _PROTOCOLS.get(name, "")
-    return WEBSOCKET if stream.address.startswith(("ws://", "wss://")) else ""
+    if stream.protocol:
+        return _protocol_named(stream.protocol)
+    if any(address.startswith(("ws://", "wss://")) for address in stream.addresses):
+        return WEBSOCKET
+    # It need not be stated where its type leaves no choice (v3.2 3.7.1.1), or for WebSocket, the
+    # default of the YANG from 2.4 on.
+    allowed = () if stream.type is None else stream.type.protocols
+    if len(allowed) == 1:
+        return _protocol_named(allowed[0])
+    is_default = not allowed or WEBSOCKET in map(_protocol_named, allowed)
+    return WEBSOCKET if is_default and stream.profile.tapi == TAPI_2_6 else ""
+
+
+def _protocol_named(text: str) -> str:
+    name = short_identity(text).lower().removeprefix("connection_protocol_")
+    return _PROTOCOLS.get(name.replace("_", ""), "")
+
+
+def _is_of_another_protocol(address: str, protocol: str) -> bool:
+    found = _SCHEME.match(address)
+    return found is not None and found[1].lower() not in _SCHEMES[protocol]
 
 
 def _rank(type_: StreamType) -> int:
@@ -261,3 +300,27 @@ def stream_address(
             hint="let it offer TLS; tls.insecure_websocket = true sends login and records in clear",
         )
     return found
+
+
+def judge_addresses(
+    stream: AvailableStream,
+    endpoint: URL,
+    *,
+    hosts: Collection[str] = (),
+    insecure: bool = False,
+) -> list[StreamAddress]:
+    """The addresses of a stream that is chosen, in the provider's order; see `stream_address`."""
+    protocol = protocol_of(stream)
+    judged: list[StreamAddress] = []
+    for stated in stream.addresses:
+        try:
+            url = stream_address(
+                stated, endpoint, protocol=protocol, hosts=hosts, insecure=insecure
+            )
+        except ValueError as error:
+            judged.append(StreamAddress(stated, None, DiscoveryError(str(error))))
+        except SourceError as error:
+            judged.append(StreamAddress(stated, None, error))
+        else:
+            judged.append(StreamAddress(stated, url, None))
+    return judged

@@ -98,7 +98,7 @@ IDENTITIES: Final[dict[str, type[StrEnum]]] = {
 IDENTITY_PREFIXES: Final = (
     *(f"{base}_" for base in IDENTITIES),
     # From TAPI 2.4 on, for what 2.1.3 leaves a free string ("websockets").
-    "CONNECTION_PROTOCOL_",
+    *("CONNECTION_PROTOCOL_", "ENCODING_FORMAT_"),
     # tapi-fm of TAPI 2.4 and later.
     *("SIMPLE_DETECTOR_STATE_", "PERCEIVED_SEVERITY_TYPE_", "PERCEIVED_SEVERITY_"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from instep.errors import DiscoveryError
 from instep.model.streams import StreamState
 from instep_tapi.facts.names import class_named, short_identity, strip_module
+from instep_tapi.facts.profile import Profile, profile_of
 from instep_tapi.facts.times import duration_s
 
 __all__ = ["MEMBERS", "AvailableStream", "StreamContext", "StreamType", "parse_context"]
@@ -32,6 +34,10 @@ _MAX_CLASSES = 256
 _MAX_TEXT_CHARS = 2_048
 
 
+_ALTERNATIVE: Final = re.compile(r"[\s,;|]+(?=[A-Za-z][A-Za-z0-9+.-]*://)")
+"""What separates the alternatives in one text: the YANG of 2.4 and later leaves the choice."""
+
+
 class StreamType(msgspec.Struct, frozen=True, kw_only=True):
     """supported-stream-type (TR-548 3.7.1), in short names and seconds."""
 
@@ -48,6 +54,8 @@ class StreamType(msgspec.Struct, frozen=True, kw_only=True):
     tombstone_retention_s: float | None = None
     compaction_delay_s: float | None = None
     protocols: tuple[str, ...] = ()
+    encoding: str = ""
+    """As stated: from TAPI 2.4 on; JSON is the default."""
     segment_size: str = ""
     """As stated: a text without a form of its own (3.7.1)."""
 
@@ -67,9 +75,11 @@ class AvailableStream(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str
     stream_id: str = ""
     state: StreamState = StreamState.UNKNOWN
-    address: str = ""
+    addresses: tuple[str, ...] = ()
+    """Each may be tried: one as it is stated (TAPI 2.1.3), or those of a list (2.4 and later)."""
     protocol: str = ""
     type: StreamType | None = None
+    profile: Profile = Profile()
 
 
 class StreamContext(msgspec.Struct, frozen=True):
@@ -87,13 +97,12 @@ def parse_context(document: Any) -> StreamContext | None:
     container = _stream_context(document, _WRAPPER_DEPTH)
     if container is None:
         return None
-    types = {
-        stream_type.uuid: stream_type
-        for item in _objects(container, "supported-stream-type")
-        for stream_type in [_stream_type(item)]
+    stated = {
+        _text(item.get("uuid")): item for item in _objects(container, "supported-stream-type")
     }
+    types = {uuid: _stream_type(item) for uuid, item in stated.items()}
     streams = tuple(
-        _available_stream(item, types) for item in _objects(container, "available-stream")
+        _available_stream(item, types, stated) for item in _objects(container, "available-stream")
     )
     return StreamContext(streams, tuple(types.values()))
 
@@ -135,11 +144,14 @@ def _stream_type(item: dict[str, Any]) -> StreamType:
         tombstone_retention_s=duration_s(compacted.get("tombstone-retention")),
         compaction_delay_s=duration_s(compacted.get("compaction-delay")),
         protocols=_texts(allowed.get("allowed-connection-protocols")),
+        encoding=short_identity(_text(allowed.get("encoding-format"))),
         segment_size=_stated(item.get("segment-size")),
     )
 
 
-def _available_stream(item: dict[str, Any], types: dict[str, StreamType]) -> AvailableStream:
+def _available_stream(
+    item: dict[str, Any], types: dict[str, StreamType], stated_types: dict[str, dict[str, Any]]
+) -> AvailableStream:
     reference = item.get("supported-stream-type")
     stated = _members(reference) if isinstance(reference, dict) else {}
     uuid = (
@@ -149,6 +161,7 @@ def _available_stream(item: dict[str, Any], types: dict[str, StreamType]) -> Ava
         or (reference if isinstance(reference, str) else "")
     )
     stream_type = types.get(_text(uuid))
+    stated_type = stated_types.get(_text(uuid), stated)
     if stream_type is None and "log-storage-strategy" in stated:
         stream_type = _stream_type(stated)
     state = short_identity(_text(item.get("stream-state")))
@@ -156,10 +169,18 @@ def _available_stream(item: dict[str, Any], types: dict[str, StreamType]) -> Ava
         uuid=_text(item.get("uuid")),
         stream_id=_text(item.get("stream-id")),
         state=StreamState[state] if state in StreamState.__members__ else StreamState.UNKNOWN,
-        address=_text(item.get("connection-address")),
+        addresses=_addresses(item.get("connection-address")),
         protocol=_text(item.get("connection-protocol")),
         type=stream_type,
+        profile=profile_of(item, stated_type),
     )
+
+
+def _addresses(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        return _texts(value)
+    alternatives = (one for text in _texts(value) for one in _ALTERNATIVE.split(text))
+    return tuple(dict.fromkeys(one for one in alternatives if one))
 
 
 def _members(value: dict[str, Any]) -> dict[str, Any]:

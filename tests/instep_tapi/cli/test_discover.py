@@ -84,6 +84,53 @@ async def test_a_stream_at_another_host_is_marked() -> None:
 
 
 @pytest.mark.asyncio
+async def test_3_7_2_addresses_and_profiles_of_tapi_2_6() -> None:
+    async def site(peer: Peer) -> None:
+        host = peer.headers["Host"]
+        context = streams([f"grpc://{host}", f"ws://{host}/s"])
+        (kind,) = context["supported-stream-type"]
+        kind["record-trigger"] = "tapi-streaming:RECORD_TRIGGER_ON_CHANGE"
+        pm = {
+            "uuid": "pm",
+            "stream-type-content": ["tapi-gnmi-streaming:GNMI_STREAMING_OBJECT_TYPE_MEASUREMENT"],
+            "log-storage-strategy": "tapi-streaming:LOG_STORAGE_STRATEGY_TRUNCATED",
+            "connection-protocol-details": {
+                "allowed-connection-protocols": ["tapi-streaming:CONNECTION_PROTOCOL_GNMI"],
+                "encoding-format": "tapi-streaming:ENCODING_FORMAT_PROTOBUF",
+            },
+        }
+        stream = {
+            "uuid": "g",
+            "supported-stream-type": {"supported-stream-type-uuid": "pm"},
+            "connection-address": [f"grpc://{host}"],
+        }
+        context["supported-stream-type"].append(pm)
+        context["available-stream"].append(stream)
+        if peer.target == CONTAINER:
+            await peer.answer(json.dumps(context).encode())
+        else:
+            await peer.answer(b"", status="404 Not Found")
+
+    async with hostile(site) as url:
+        _, table, _ = await instep(url)
+        code, lines, _ = await instep(url, "--format", "jsonl")
+    host = url.removeprefix("http://")
+    network, measurements = map(json.loads, lines.splitlines())
+    assert code == 0
+    assert network["address"] == f"ws://{host}/s"
+    assert [one["chosen"] for one in network["addresses"]] == [False, True]
+    assert "is no address of a stream over WebSocket" in network["addresses"][0]["reason"]
+    assert (network["tapi"], network["tapi_evidence"]) == ("2.6", "record-trigger is stated")
+    assert measurements["chosen"] is False
+    gnmi = "its protocol 'tapi-streaming:CONNECTION_PROTOCOL_GNMI' is neither WebSocket nor SSE"
+    assert measurements["reason"] == measurements["addresses"][0]["reason"] == gnmi
+    assert (measurements["tapi"], measurements["encoding"]) == ("2.6", "PROTOBUF")
+    words = " ".join(table.split())
+    assert "tapi 2.6: record-trigger is stated" in words
+    assert f"grpc://{host} (not used:" in words
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("reset", [False, True])
 async def test_a_server_that_hangs_up_may_speak_tls(reset: bool) -> None:
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -10,12 +10,16 @@ from yarl import URL
 from instep.errors import DiscoveryError, TlsError
 from instep.model.streams import Mode, StreamState
 from instep_tapi.endpoints.selection import (
+    SSE,
+    WEBSOCKET,
     kept_classes,
     log_mode,
     may_be_emulated,
+    protocol_of,
     select,
     stream_address,
 )
+from instep_tapi.facts.profile import Profile
 from instep_tapi.options import StreamOptions
 from instep_tapi.wire.stream_context import AvailableStream, StreamContext, StreamType
 
@@ -26,12 +30,14 @@ def stream(id_: str, *classes: str, storage: str = "COMPACTED", **changes: Any) 
         classes=classes,
         storage_strategy=storage,
         compacted_details=changes.pop("details", storage == "COMPACTED"),
+        protocols=changes.pop("protocols", ()),
+        encoding=changes.pop("encoding", ""),
     )
     stated: dict[str, Any] = {
         "uuid": f"uuid-{id_}",
         "stream_id": id_,
         "state": StreamState.ACTIVE,
-        "address": "wss://h/s",
+        "addresses": ("wss://h/s",),
         "protocol": "websockets",
         "type": type_,
     }
@@ -74,15 +80,56 @@ def test_websocket_in_every_spelling(protocol: str) -> None:
     [
         ({"protocol": "gnmi"}, "its protocol 'gnmi' is neither WebSocket nor SSE"),
         (
-            {"protocol": "", "address": "http://h"},
+            {"protocol": "", "addresses": ("http://h",)},
             "its protocol 'is not declared' is neither WebSocket nor SSE",
         ),
-        ({"address": ""}, "it has no connection-address"),
+        ({"addresses": ()}, "it has no connection-address"),
+        (
+            {"addresses": ("grpc://h:1", "grpc://h:2")},
+            "its address 'grpc://h:1' is none of a stream over WebSocket",
+        ),
         ({"type": None}, "its supported-stream-type is not stated"),
     ],
 )
 def test_what_cannot_be_followed(changes: dict[str, Any], reason: str) -> None:
     assert chosen(stream("a", **changes)) == {"a": reason}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "profile", "protocol"),
+    [
+        (("CONNECTION_PROTOCOL_WEBSOCKETS",), Profile("2.6"), WEBSOCKET),
+        (("tapi-streaming:CONNECTION_PROTOCOL_SSE",), Profile("2.6"), SSE),
+        (("CONNECTION_PROTOCOL_GNMI",), Profile("2.6"), ""),
+        (("CONNECTION_PROTOCOL_SSE", "CONNECTION_PROTOCOL_WEBSOCKETS"), Profile("2.6"), WEBSOCKET),
+        (("CONNECTION_PROTOCOL_SSE", "CONNECTION_PROTOCOL_GNMI"), Profile("2.6"), ""),
+        ((), Profile("2.6"), WEBSOCKET),
+        (("sse",), Profile(), SSE),
+        (("websockets", "sse"), Profile(), ""),
+        ((), Profile(), ""),
+    ],
+)
+def test_3_7_1_a_protocol_that_only_the_type_states(
+    allowed: tuple[str, ...], profile: Profile, protocol: str
+) -> None:
+    offered = stream("a", protocol="", addresses=("/s",), protocols=allowed, profile=profile)
+    assert protocol_of(offered) == protocol
+
+
+@pytest.mark.parametrize(
+    ("encoding", "reason"),
+    [
+        ("", None),
+        ("JSON", None),
+        ("PROTOBUF", "its encoding-format is PROTOBUF: only JSON is read"),
+    ],
+)
+def test_3_7_1_an_encoding_that_is_not_read(encoding: str, reason: str | None) -> None:
+    assert chosen(stream("a", encoding=encoding)) == {"a": reason}
+
+
+def test_a_scheme_within_a_relative_address_is_none_of_its_own() -> None:
+    assert chosen(stream("a", addresses=("/s?from=grpc://h",))) == {"a": None}
 
 
 def test_by_class_by_id_and_by_strategy() -> None:

@@ -1,0 +1,110 @@
+"""The edition of TAPI streaming that a stream follows, from what its provider states of it: 2.1.3
+(TR-548 v1.1), or 2.4 to 2.6 (TR-548 v3.2). Pure.
+
+Providers mix names of one edition with the meaning of the other. So the first line of `_SIGNS` that
+holds decides: what only one edition's model can state comes before names that are found in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from instep_tapi.facts.names import short_identity, strip_module
+
+__all__ = ["TAPI_2_1_3", "TAPI_2_6", "Profile", "profile_of"]
+
+TAPI_2_1_3: Final = "2.1.3"
+TAPI_2_6: Final = "2.6"
+"""The name for 2.4 to 2.6: each is compatible with the one before it."""
+
+
+class Profile(NamedTuple):
+    """An edition, and what is stated that shows it."""
+
+    tapi: str = TAPI_2_1_3
+    evidence: str = "no sign of TAPI 2.4 or later"
+
+
+_Members = Mapping[str, Any]
+
+
+class _Sign(NamedTuple):
+    evidence: str
+    tapi: str
+    holds: Callable[[_Members, _Members], bool]
+    """Of the members of available-stream and of supported-stream-type, without modules."""
+
+
+def _inner(type_: _Members, container: str) -> set[str]:
+    inner = type_.get(container)
+    return {strip_module(name) for name in inner} if isinstance(inner, Mapping) else set()
+
+
+def _texts(value: Any) -> list[str]:
+    items = value if isinstance(value, list) else [value]
+    return [item for item in items if isinstance(item, str)]
+
+
+def _protocols(stream: _Members, type_: _Members) -> list[str]:
+    details = type_.get("connection-protocol-details")
+    allowed = details.get("allowed-connection-protocols") if isinstance(details, Mapping) else None
+    return _texts(stream.get("connection-protocol")) + _texts(allowed)
+
+
+_SIGNS: Final = (
+    _Sign("record-trigger is stated", TAPI_2_6, lambda _, type_: "record-trigger" in type_),
+    _Sign(
+        "log-record-strategy is WHOLE_ENTITY",
+        TAPI_2_6,
+        lambda _, type_: (
+            "WHOLE_ENTITY" in map(short_identity, _texts(type_.get("log-record-strategy")))
+        ),
+    ),
+    _Sign(
+        "encoding-format is stated",
+        TAPI_2_6,
+        lambda _, type_: "encoding-format" in _inner(type_, "connection-protocol-details"),
+    ),
+    _Sign(
+        "the delay or lag of compaction is stated",
+        TAPI_2_6,
+        lambda _, type_: (
+            not {"max-allowed-segment-roll-delay", "max-compaction-lag"}.isdisjoint(
+                _inner(type_, "compacted-log-details")
+            )
+        ),
+    ),
+    # From 2.4 on the member is stream-type-content; some of 2.1.3 call it so, too.
+    _Sign("record-content is stated", TAPI_2_1_3, lambda _, type_: "record-content" in type_),
+    _Sign(
+        "classes are an OBJECT_TYPE",
+        TAPI_2_6,
+        lambda _, type_: any(
+            "OBJECT_TYPE_" in text for text in _texts(type_.get("stream-type-content"))
+        ),
+    ),
+    _Sign(
+        "connection-protocol is an identity",
+        TAPI_2_6,
+        lambda stream, type_: any(
+            strip_module(text).startswith("CONNECTION_PROTOCOL_")
+            for text in _protocols(stream, type_)
+        ),
+    ),
+    _Sign(
+        "connection-address is a list",
+        TAPI_2_6,
+        lambda stream, _: isinstance(stream.get("connection-address"), list),
+    ),
+)
+
+
+def profile_of(stream: _Members, type_: _Members) -> Profile:
+    """The profile of an available-stream with its supported-stream-type; member names come without
+    modules.
+    """
+    for sign in _SIGNS:
+        if sign.holds(stream, type_):
+            return Profile(sign.tapi, sign.evidence)
+    return Profile()
