@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from operator import attrgetter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from instep_tapi.wire.decoder import FrameDecoder
@@ -78,6 +79,7 @@ _CHANGES = st.tuples(st.integers(0, 5), st.integers(0, 1_000), st.sampled_from(_
 
 
 @few_in_ci
+@example(changes=[(1, 253, 34), (3, 0, 34)], same=False, turned=False)
 @given(changes=st.lists(_CHANGES, min_size=1, max_size=4), same=st.booleans(), turned=st.booleans())
 def test_with_any_byte_changed_it_is_as_the_plain_way(
     changes: list[tuple[int, int, int]], same: bool, turned: bool
@@ -89,7 +91,9 @@ def test_with_any_byte_changed_it_is_as_the_plain_way(
     read = [bytes(frame) for frame in frames]
     found, expected = read_by("template of headers", read), read_by("plain", read)
     assert list(found.records) == list(expected.records)
-    assert list(found.unreadable) == list(expected.unreadable)
+    # A body that cannot be read is found later, when the bodies are opened.
+    raw = attrgetter("raw")
+    assert sorted(found.unreadable, key=raw) == sorted(expected.unreadable, key=raw)
     assert found.deviations == expected.deviations
 
 
