@@ -191,7 +191,7 @@ def _checked_ends(headers: HeaderArrays, ends: Sequence[bool] | None) -> Sequenc
     """What ends: by the kinds where nothing is given; else none of those that do is missing."""
     kinds = headers.kinds
     if ends is None:
-        ends = [kind.ends_entity for kind in kinds]
+        ends = [kind is not RecordType.CREATE_UPDATE and kind.ends_entity for kind in kinds]
     elif kinds.count(RecordType.CREATE_UPDATE) < len(kinds):
         for key, kind, end in zip(headers.keys, kinds, ends, strict=True):
             if kind.ends_entity and not end:

@@ -115,12 +115,13 @@ class ChangeRecords(ChangeOnly):
         chance = self._random
         self._at += chance.choice((1, 1, 5))
         key = chance.choice(ENTITIES[:3])
-        known, kind, content = self.truth.get(key), "CREATE_UPDATE", self._whole(key)
+        known, kind = self.truth.get(key), "CREATE_UPDATE"
+        content: dict[str, Any] | None = self._whole(key)
         match chance.random():
             case x if x < 0.2:
                 kind, content = chance.choice(("DELETE", "TOMBSTONE")), None
             case x if known is not None and x < 0.7:
-                kind, content = "CHANGE", {"uuid": key} | self._some_of(content)
+                kind, content = "CHANGE", {"uuid": key} | self._some_of(self._whole(key))
         at_us = START_US + self._at
         row = Change("c", self._stream, 0, kind, key, f"t{self._at}", "p", self._at, at_us, at_us)
         after = content if kind != "CHANGE" else _changed(known, content)
