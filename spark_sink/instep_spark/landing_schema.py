@@ -49,7 +49,9 @@ class Column(NamedTuple):
 
 
 class ControlKind(StrEnum):
-    """Rows of `changes` that are no records: `kind` beside CREATE_UPDATE, DELETE and TOMBSTONE."""
+    """Rows of `changes` that are no records: `kind` beside CREATE_UPDATE, DELETE, TOMBSTONE and
+    CHANGE.
+    """
 
     ATTEMPT = "ATTEMPT"
     """An attempt was opened (TR-548 ST-2.2 step 1): `attempt` and `lineage` hold from here on."""
@@ -86,7 +88,7 @@ CHANGES: Final = (
     Column(
         "kind",
         pa.string(),
-        "CREATE_UPDATE, DELETE or TOMBSTONE; ATTEMPT, SWEEP or POSITION on control rows",
+        "CREATE_UPDATE, DELETE, TOMBSTONE or CHANGE; ATTEMPT, SWEEP or POSITION on control rows",
     ),
     Column("token", pa.string(), "token of the record; empty for a row of a baseline"),
     Column("partition", pa.string(), "partition of the log; empty where the provider names none"),
@@ -116,7 +118,11 @@ CHANGES: Final = (
         "count of the logs read: append times compare within one only; 0 for rows of a baseline "
         "that any record of the stream beats",
     ),
-    Column("whole", pa.bool_(), "false for a CHANGE_ONLY statement, a change to what is stored"),
+    Column(
+        "whole",
+        pa.bool_(),
+        "false for a change to what is stored: a CHANGE, or a CREATE_UPDATE that is a part",
+    ),
     Column("ends", pa.bool_(), "the statement ends its entity: DELETE, TOMBSTONE or a CLEAR alarm"),
     Column("uuid", pa.string(), "the entity's own uuid, where rows must meet a baseline; or empty"),
     Column(

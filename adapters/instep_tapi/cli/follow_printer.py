@@ -36,6 +36,7 @@ _WHAT: Final = {
     RecordType.CREATE_UPDATE: "update",
     RecordType.DELETE: "delete",
     RecordType.TOMBSTONE: "tombstone",
+    RecordType.CHANGE: "change",
 }
 
 
@@ -111,7 +112,7 @@ class FollowPrinter:
             json_line(line)
         else:
             what = _WHAT[record.kind]
-            if record.ends and record.kind is RecordType.CREATE_UPDATE:
+            if record.ends and not record.kind.ends_entity:
                 what = "clear"  # an alarm, whose statement ends it (A4)
             self._row(what, record)
         self._counted()

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from instep.model.ordering import supersedes
-from instep.model.records import Record, RecordHeader, RecordType
+from instep.model.records import Record, RecordHeader
 from instep_tapi.facts.detector import SEVERITIES, Detector, read_detector, reread_detector
 from instep_tapi.facts.event_times import ApproximateTime, event_time
 
@@ -155,7 +155,7 @@ def _begun(
 def _ended(last: Episode, record: Record, log: LogReading) -> Episode:
     at = event_time(record)
     last.cleared = msgspec.structs.replace(at, at_us=max(at.at_us, last.raised.at_us))
-    last.ended_by = "CLEAR" if record.kind is RecordType.CREATE_UPDATE else record.kind.name
+    last.ended_by = record.kind.name if record.kind.ends_entity else "CLEAR"
     return _placed(last, record, log)
 
 

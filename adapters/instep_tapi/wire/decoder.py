@@ -88,7 +88,8 @@ class FrameDecoder:
     Args:
         stream: The stream's id, put into each record.
         with_uuid: Read the entity's own uuid too, for streams whose rows meet a baseline.
-        whole: False where the provider's log-record-strategy is CHANGE_ONLY (3.8.2.2).
+        whole: False where a CREATE_UPDATE is a part of its entity: in a CHANGE_ONLY stream of TAPI
+            2.1.3 (3.8.2.2), and no more since 2.4 (v3.2, 5.2).
         verifier: Checks each record's authenticity token; only what passes is read.
         stated: Deviations of what was declared of the stream, told with the first frames.
         only: The classes that are kept (3.12), and ends that state no class; empty: all.
@@ -148,7 +149,7 @@ class FrameDecoder:
         of_class = (
             not self._only
             or record.entity_class in self._only
-            or (record.kind is not RecordType.CREATE_UPDATE and record.entity_class in classless)
+            or (record.kind.ends_entity and record.entity_class in classless)
         )
         return of_class and (not self._below or is_below(record, self._below))
 
@@ -202,8 +203,12 @@ class FrameDecoder:
                 self._learn(frame)
                 asked = {(one.key, one.token) for one in group}
                 self._decode_plainly(frame, found)
-                again = cast("list[Record]", found.parts.pop())
-                records += [one for one in again if (one.key, one.token) in asked]
+                again = found.parts.pop()
+                records += [
+                    one
+                    for one in again
+                    if isinstance(one, Record) and (one.key, one.token) in asked
+                ]
         return DecodedRecords(records, found.unreadable, dict(Counter(found.deviations)))
 
     def _opened(
@@ -292,7 +297,7 @@ class FrameDecoder:
 
     def _decode_plainly(self, frame: bytes, found: _Reading) -> None:
         """Read record by record, in any spelling. Adds one part."""
-        records: list[Record] = []
+        records: list[RecordHeader] = []
         bad_records: list[Unreadable] = []
         found.parts.append(records)
         try:
@@ -340,8 +345,11 @@ class FrameDecoder:
             found.deviations.append("no-record")
             found.samples.setdefault("no-record", raw[:_SAMPLE_BYTES])
 
-    def _decode_one(self, raw: bytes, deviations: list[str], *, top: bool) -> Record:
-        """`top`: whether the record is a whole document, and not in a list or a wrapper."""
+    def _decode_one(self, raw: bytes, deviations: list[str], *, top: bool) -> RecordHeader:
+        """A record; of an information record the header alone, as a place in the log.
+
+        `top`: whether the record is a whole document, and not in a list or a wrapper.
+        """
         raw.decode()
         if self._verifier is not None:
             check_authenticity(raw, self._verifier)
@@ -356,6 +364,16 @@ class FrameDecoder:
         place = header.full_log_record_offset_id
         partition, offset = partition_and_offset(place, deviations)
         self._add_partition(partition)
+        if kind is None:
+            return CompactedAway(
+                self._stream,
+                header.entity_key,
+                RecordType.CREATE_UPDATE,
+                header.token,
+                appended_at_us,
+                partition,
+                offset,
+            )
         entity_class, content, envelope, ends = entity_of(
             kind,
             decode_body(members.get("log-record-body", NO_BODY)),
@@ -366,7 +384,8 @@ class FrameDecoder:
             rest["full-log-record-offset-id"] = msgspec.Raw(_encode(place))
         if rest:
             envelope = with_header(envelope, rest)
-        whole = whole and self._whole
+        if whole is None:
+            whole = self._whole
         if not whole:
             self._all_whole = False
         return Record(
@@ -401,10 +420,11 @@ def decoder_for(
     """A reader as this stream needs it, by its mode and whether it states changes alone."""
     by_change = stream.partial_updates
     with_uuid = stream.mode is Mode.BASELINE or by_change
+    states_parts = by_change and stream.details.get("tapi", "2.1.3") == "2.1.3"
     return FrameDecoder(
         stream.id,
         with_uuid=with_uuid,
-        whole=not by_change,
+        whole=not states_parts,
         verifier=verifier,
         stated=stated,
         only=stream.details.get("only", ()),

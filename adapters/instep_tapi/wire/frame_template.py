@@ -30,6 +30,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, overloa
 import msgspec
 
 from instep.model.columns import HeaderArrays, in_order
+from instep.model.records import RecordType
 from instep_tapi.facts.containment import CONTAINED_CLASSES
 from instep_tapi.facts.names import MAX_TEXT_CHARS, strip_module
 from instep_tapi.facts.times import UNBROKEN_CHARS, epoch_us, read_time
@@ -49,6 +50,7 @@ from instep_tapi.wire.record_header import (
     MAX_OFFSET,
     PLACE_ENTRIES,
     NameValue,
+    RecordTypeReading,
     partition_and_offset,
     read_record_type,
 )
@@ -113,7 +115,7 @@ class _Split(NamedTuple):
 
 
 class FrameTemplate:
-    """Reads the frames of one shape."""
+    """Reads the frames of one shape. Raises `ValueError` for a shape that the plain way reads."""
 
     def __init__(self, shape: FrameShape) -> None:
         self.shape = shape
@@ -128,8 +130,10 @@ class FrameTemplate:
             deviations = (*deviations, "offset-missing")
         self._usual = DecodeContext(self._types.body, deviations)
         of_types = {text: read_record_type(text) for text in shape.record_types}
-        self._kinds = {text: kind for text, (kind, _, _) in of_types.items()}
-        self._of_types = {text: found for text, (_, _, found) in of_types.items() if found}
+        self._kinds = {text: _kind_of(read) for text, read in of_types.items()}
+        self._of_types = {
+            text: read.deviations for text, read in of_types.items() if read.deviations
+        }
         self._records_of = attrgetter(".".join(["inner"] * len(shape.wrappers)) or "header")
         opened = [b"{%b:" % _encode(dict(one)["inner"]) for one in shape.wrappers]
         self._opening = b"%b{%b:" % (b"".join(opened), _encode(names["header"]))
@@ -281,6 +285,12 @@ class FrameTemplate:
             return read_offset_columns([header.place for header in headers])
         except ValueError:
             return None
+
+
+def _kind_of(read: RecordTypeReading) -> RecordType:
+    if read.kind is None or read.kind is RecordType.CHANGE:
+        raise ValueError("a record-type that the plain way reads")
+    return read.kind
 
 
 def _rests(headers: Sequence[_Header]) -> list[bytes]:

@@ -202,7 +202,7 @@ def entity_of(
 ) -> tuple[str, bytes, bytes, bool]:
     """Class, content, envelope, and whether the statement ends its entity."""
     entity_class, content, envelope = open_body(body, deviations) if body else ("", b"", b"")
-    if kind is not RecordType.CREATE_UPDATE:
+    if kind.ends_entity:
         return entity_class if entity_class != ANY_CLASS else "", content, envelope, True
     if content:
         placed = body is not None and not body.keys().isdisjoint(_PARENT)

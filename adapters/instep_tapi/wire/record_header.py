@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,6 +31,7 @@ __all__ = [
     "PLACE_ENTRIES",
     "LogRecordHeader",
     "NameValue",
+    "RecordTypeReading",
     "check_text",
     "partition_and_offset",
     "plain_members",
@@ -53,14 +55,25 @@ _OFFSET_NAMES = ("offset", "partition-offset", "sequence-number")
 _YANG_NAME = re.compile(r"(?:tapi-[a-z-]+:)?RECORD_TYPE_[A-Z_]+")
 
 
+class RecordTypeReading(NamedTuple):
+    """What a record-type says."""
+
+    kind: RecordType | None
+    """None for an information record, which states nothing of an entity (v3.2, 3.10)."""
+    whole: bool | None = None
+    """Whether the record states its entity whole; None where that depends on the stream."""
+    deviations: tuple[str, ...] = ()
+
+
 _RECORD_TYPES = {
-    "CREATE_UPDATE": RecordType.CREATE_UPDATE,
-    "DELETE": RecordType.DELETE,
-    "TOMBSTONE": RecordType.TOMBSTONE,
-    # TAPI 2.4 and later split the first one up.
-    "CREATE": RecordType.CREATE_UPDATE,
-    "UPDATE": RecordType.CREATE_UPDATE,
-    "CHANGE": RecordType.CREATE_UPDATE,
+    "CREATE_UPDATE": RecordTypeReading(RecordType.CREATE_UPDATE),
+    "DELETE": RecordTypeReading(RecordType.DELETE),
+    "TOMBSTONE": RecordTypeReading(RecordType.TOMBSTONE),
+    # TAPI 2.4 and later (v3.2, 5.2).
+    "CREATE": RecordTypeReading(RecordType.CREATE_UPDATE, whole=True),
+    "UPDATE": RecordTypeReading(RecordType.CREATE_UPDATE, whole=True),
+    "CHANGE": RecordTypeReading(RecordType.CHANGE, whole=False),
+    "INFORMATION": RecordTypeReading(None),
 }
 
 
@@ -81,17 +94,17 @@ _text = msgspec.json.Decoder(str)
 
 
 @lru_cache(maxsize=256)
-def read_record_type(text: str) -> tuple[RecordType, bool, tuple[str, ...]]:
-    """Of a record-type: the kind, whether the record states a whole entity, and the deviations."""
+def read_record_type(text: str) -> RecordTypeReading:
+    """What a record-type says. Raises `BadRecord` for a text that is too long to be one."""
     if len(text) > MAX_NAME_CHARS:
         raise BadRecord("a record-type that is too long to be one")
     name = short_identity(text)
     if name not in _RECORD_TYPES:
-        return RecordType.CREATE_UPDATE, True, ("record-type-unknown",)
+        return RecordTypeReading(RecordType.CREATE_UPDATE, deviations=("record-type-unknown",))
     deviations = ("identity-blanks",) if text != text.strip() else ()
     if not _YANG_NAME.fullmatch(text.strip()):
         deviations = (*deviations, "identity-spelling")
-    return _RECORD_TYPES[name], name != "CHANGE", deviations
+    return _RECORD_TYPES[name]._replace(deviations=deviations)
 
 
 def check_text(name: str, text: str) -> None:

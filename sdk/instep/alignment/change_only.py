@@ -13,6 +13,8 @@ The specification has not developed CHANGE_ONLY fully. What is assumed here:
 - another instance may use other keys (3.10, ST-4.2): what its log states first of an entity, under
   a key of its own, is the entity there, and the end of that key is its end;
 - the composed body is the base with all parts merged into it in log order;
+- a CHANGE (v3.2, 5.2) is about the entity as a whole, under whatever key: it is merged into what is
+  known of it, whichever attempt or log stated that, and each list in it is entire;
 - the end of a part's key takes the part and all under it; a statement from before it changes
   nothing, when a log is read again.
 """
@@ -82,7 +84,8 @@ class PartialEntity:
         None where a newer one is known (A3). Raises `UnresolvedError`; `RecursionError` for a
         body too deep to merge; the entity is then as before.
         """
-        if record.whole:
+        is_change = record.kind is RecordType.CHANGE
+        if record.whole or is_change:
             record = replace(record, key=self.key)
         stored = self.parts.get(record.key)
         if self._is_outdated(record, position):
@@ -92,13 +95,13 @@ class PartialEntity:
             for part in self.parts.values():
                 if part.record.ends and _is_newer(part, record, position):
                     record = self._cut(record, part.record.key) or record
-            if record.whole:
-                # It states the whole entity, so it contains the changes before it.
-                self.parts = {
-                    key: part
-                    for key, part in self.parts.items()
-                    if _is_newer(part, record, position)
-                }
+            if record.whole or is_change:
+                # It states the whole entity, or becomes it: so it contains the changes before it.
+                newer = {k: p for k, p in self.parts.items() if _is_newer(p, record, position)}
+                if is_change:
+                    older = [part for key, part in self.parts.items() if key not in newer]
+                    record = _changed(PartialEntity(self.key, older), record)
+                self.parts = newer
             elif (
                 stored is not None
                 and not stored.record.ends
@@ -252,6 +255,7 @@ class PartialEntity:
         return replace(
             record,
             key=self.key,
+            kind=RecordType.CREATE_UPDATE,
             token=newest.token,
             partition=newest.partition,
             offset=newest.offset,
@@ -263,13 +267,22 @@ class PartialEntity:
         )
 
 
+def _changed(entity: PartialEntity, change: Record) -> Record:
+    """The CHANGE, with the entity as it stands after it."""
+    body = change.body
+    if not _states_nothing(entity.parts.values()):
+        before = decode_object(entity.body())
+        body = msgspec.json.encode(merge(before, decode_object(body), entire_lists=True))
+    return replace(change, kind=RecordType.CREATE_UPDATE, body=body)
+
+
 def _states_nothing(parts: Iterable[EntityPart]) -> bool:
     return all(part.record.ends for part in parts)
 
 
-def _statement(end: Record) -> Record:
-    """The end of something in an entity, as a statement about the entity."""
-    return replace(end, kind=RecordType.CREATE_UPDATE, ends=False)
+def _statement(record: Record, *, ends: bool = False) -> Record:
+    """The end of something in an entity, or a CHANGE, as a statement about the entity."""
+    return replace(record, kind=RecordType.CREATE_UPDATE, ends=ends)
 
 
 def _is_newer(part: EntityPart, record: Record, position: Position) -> bool:
@@ -348,6 +361,8 @@ class PartialUpdates:
     def _applied(self, record: Record, position: Position) -> Record | None:
         target = self.target(record)
         if record.ends:
+            if record.kind is RecordType.CHANGE:
+                record = _statement(record, ends=True)
             return self._end(record, position, target)
         if target is None:
             if self.knows_all and _states_part(record):
@@ -370,7 +385,7 @@ class PartialUpdates:
         if target is None or entity is None or not entity.parts:
             return record
         own = list(entity.parts)
-        if entity.is_named(record.key, position) or record.kind is RecordType.CREATE_UPDATE:
+        if entity.is_named(record.key, position) or not record.kind.ends_entity:
             whole = entity.end(record, position)
         else:
             whole = entity.end_part(record, position)

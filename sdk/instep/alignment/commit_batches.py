@@ -98,7 +98,11 @@ def decode_chunk(
 
 def _last_of_each(records: Sequence[RecordHeader]) -> list[RecordHeader]:
     """The last record of each key, of each class under it (A13), in order."""
-    last = {(one.key, getattr(one, "entity_class", "")): at for at, one in enumerate(records)}
+    last = {
+        (one.key, getattr(one, "entity_class", "")): at
+        for at, one in enumerate(records)
+        if not isinstance(one, CompactedAway)
+    }
     return [records[at] for at in sorted(last.values())]
 
 

@@ -39,7 +39,7 @@ from typing import NamedTuple
 
 from instep.model.columns import Columns
 from instep.model.position import UNREACHABLE_OFFSET, Position, SweepBarrier
-from instep.model.records import RecordHeader, RecordType
+from instep.model.records import RecordHeader
 
 __all__ = [
     "Continuity",
@@ -110,7 +110,7 @@ def _is_unchanged(again: RecordHeader, position: Position) -> bool:
     of a place to what stands there now. A TOMBSTONE may have the token of its DELETE.
     """
     known_us = position.appended_us.get(again.partition, again.appended_at_us)
-    return again.appended_at_us == known_us or again.kind is not RecordType.CREATE_UPDATE
+    return again.appended_at_us == known_us or again.kind.ends_entity
 
 
 def is_new_log(first: RecordHeader, position: Position) -> bool:
@@ -127,7 +127,7 @@ def is_new_log(first: RecordHeader, position: Position) -> bool:
     newest_us = before.appended_us.get(partition, before.appended_at_us)
     if committed is None or first.offset < 0 or first.appended_at_us <= newest_us:
         return False
-    ends = first.kind is not RecordType.CREATE_UPDATE
+    ends = first.kind.ends_entity
     shared = ends and first.offset == committed and position.recently(first.token)
     return first.offset <= committed and not shared
 
@@ -306,7 +306,7 @@ class ContinuityCheck:
         if self._suspect is not None and same_record(record, self._suspect):
             return Continuity.RESTARTED
         found = classify(record, position, suggests_restart=self._suggests_restart)
-        begins = record.kind is RecordType.CREATE_UPDATE and _is_last(record, position)
+        begins = not record.kind.ends_entity and _is_last(record, position)
         if self._snapshot and found is Continuity.CONTINUED and begins:
             return Continuity.DOUBTFUL
         known_us = position.appended_us.get(record.partition, 0)
@@ -334,8 +334,7 @@ class ContinuityCheck:
                 continue
             if offset >= 0 and offset == offsets[partition]:
                 # Sent twice; or a TOMBSTONE that has the place of its DELETE.
-                update = record.kind is RecordType.CREATE_UPDATE
-                again = update and not position.recently(record.token)
+                again = not record.kind.ends_entity and not position.recently(record.token)
             elif offset >= 0:
                 again = True
             else:

@@ -24,7 +24,7 @@ from instep.alignment.plausibility import LastRecord, PlausibilityCheck
 from instep.alignment.settings import AlignmentSettings
 from instep.model.columns import Columns
 from instep.model.position import UNREACHABLE_OFFSET, Phase, Position
-from instep.model.records import RecordHeader, RecordType
+from instep.model.records import RecordHeader
 from instep.model.streams import Mode, StreamInfo
 
 __all__ = ["PartitionProgress", "SnapshotEndDetector"]
@@ -61,7 +61,7 @@ class SnapshotEndDetector:
             else:
                 # Twice in a row is no repetition, but a frame that was sent twice.
                 repeats = identity == self._first and identity != self._last
-                self.ended = self.ended or repeats or record.kind is not RecordType.CREATE_UPDATE
+                self.ended = self.ended or repeats or record.kind.ends_entity
             if record.appended_at_us < now_us - self._late_us:
                 # The pages of a snapshot may come slowly. Then time says nothing of their end.
                 self.old_us = now_us

@@ -191,18 +191,18 @@ def _checked_ends(headers: HeaderArrays, ends: Sequence[bool] | None) -> Sequenc
     """What ends: by the kinds where nothing is given; else none of those that do is missing."""
     kinds = headers.kinds
     if ends is None:
-        ends = [kind is not RecordType.CREATE_UPDATE for kind in kinds]
+        ends = [kind is not RecordType.CREATE_UPDATE and kind.ends_entity for kind in kinds]
     elif kinds.count(RecordType.CREATE_UPDATE) < len(kinds):
         for key, kind, end in zip(headers.keys, kinds, ends, strict=True):
-            if kind is not RecordType.CREATE_UPDATE and not end:
+            if kind.ends_entity and not end:
                 # The record says it in its own words.
                 Record(headers.stream, key, kind, "", 0, ends=end)
     return ends
 
 
 class CompactedAway(RecordHeader, frozen=True, gc=False):
-    """The header of a record whose body was dropped: a later record replaces it, or the source is
-    not to keep its class. It moves the position, and is not committed.
+    """The header of a record whose body was dropped: a later record replaces it, the source is not
+    to keep its class, or it states no entity. It moves the position, and is not committed.
     """
 
 

@@ -1,5 +1,5 @@
 """Deep merge of JSON and removal of sub-trees, for partial updates (CHANGE_ONLY; TR-548
-3.8.2.2).
+3.8.2.2, and 5.2 of v3.2).
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ _MAX_SEGMENTS: Final = 64
 _IDENTITIES: Final = ("uuid", "local-id", "value-name")
 
 
-def merge(base: Any, change: Any) -> Any:
+def merge(base: Any, change: Any, *, entire_lists: bool = False) -> Any:
     """Merge `change` into `base`: objects by member, lists of identified objects by element.
 
-    Any other value is replaced. Neither argument is modified.
+    Any other value is replaced, and with `entire_lists` each list. Neither argument is modified.
     """
     if isinstance(base, dict) and isinstance(change, dict):
         merged = dict(base)
         for name, value in change.items():
-            merged[name] = merge(base[name], value) if name in base else value
+            if name in base:
+                value = merge(base[name], value, entire_lists=entire_lists)  # noqa: PLW2901
+            merged[name] = value
         return merged
-    if isinstance(base, list) and isinstance(change, list):
+    if isinstance(base, list) and isinstance(change, list) and not entire_lists:
         return _merge_lists(base, change)
     return change
 

@@ -24,10 +24,18 @@ class RecordType(IntEnum):
     CREATE_UPDATE = 1
     DELETE = 2
     TOMBSTONE = 3
+    CHANGE = 4
+    """What has changed, and no more; a list in it is entire (TR-548 v3.2, 5.2)."""
+
+    @property
+    def ends_entity(self) -> bool:
+        """Whether each record of this type ends its entity (A4). Others may end it, too."""
+        return self is RecordType.DELETE or self is RecordType.TOMBSTONE
 
 
 _DIGEST_BYTES: Final = 16
 _CREATE_UPDATE: Final = RecordType.CREATE_UPDATE
+_CHANGE: Final = RecordType.CHANGE
 _BY_KIND: Final = cast("bool", None)
 """For `Record.ends`, until the record is made."""
 
@@ -78,15 +86,16 @@ class Record(RecordHeader, frozen=True, gc=False):
     """
     ends: bool = _BY_KIND
     """Whether the record ends the entity (A4). Left out it follows from the kind: DELETE and
-    TOMBSTONE end it. A CREATE_UPDATE may end it, too, and then says so: an alarm that is CLEAR
-    (ST-3.2).
+    TOMBSTONE end it. Another may end it, too, and then says so: an alarm that is CLEAR (ST-3.2).
     """
     uuid: str = ""
     """The entity's own uuid, or the place of an entity that has none; read only where rows must
     meet a baseline (the entity-key may differ from it). A SQL store fills it in elsewhere.
     """
     whole: bool = True
-    """False for a CHANGE_ONLY record, which is merged into what is stored (TR-548 3.8.2.2)."""
+    """False for what is merged into what is stored: a CHANGE, and each record of a CHANGE_ONLY
+    stream of TAPI 2.1.3 that does not say it is whole (TR-548 3.8.2.2).
+    """
 
     # It runs for each record; a local name is found faster.
     def __post_init__(self, _update: RecordType = _CREATE_UPDATE) -> None:
@@ -94,12 +103,16 @@ class Record(RecordHeader, frozen=True, gc=False):
         if self.kind is _update:
             if self.ends is _BY_KIND:
                 force_setattr(self, "ends", False)
+        elif self.kind is _CHANGE:
+            force_setattr(self, "whole", False)
+            if self.ends is _BY_KIND:
+                force_setattr(self, "ends", False)
         elif self.ends is not True:
             _end(self)
 
 
 def _end(record: Record) -> None:
-    """Let a record of another kind than CREATE_UPDATE end its entity."""
+    """Let a DELETE or a TOMBSTONE end its entity."""
     if not isinstance(record.kind, RecordType):
         raise ValueError(f"the kind of a record is a RecordType, not {record.kind!r}")  # noqa: TRY004
     if record.ends is not _BY_KIND:

@@ -14,7 +14,7 @@ import msgspec
 from instep.errors import SourceError, TokenRefusedError
 from instep.model.batches import Batch
 from instep.model.position import Position
-from instep.model.records import Record, RecordChunk, RecordHeader, RecordType
+from instep.model.records import Record, RecordChunk, RecordHeader
 from instep.model.streams import Mode, Start, StreamInfo, StreamState
 from instep.ports.source import Feed, Source
 from instep.testing.memory_sink import MemorySink
@@ -258,7 +258,7 @@ async def _what_is_gone_is_gone(at: _Subject) -> None:
         require(not back, f"{', '.join(back)}: {found}")
         if stream.mode is Mode.BASELINE:
             # An alarm that is CLEAR has ended, and a provider may show it as long as it likes.
-            gone = {key for key in ended if last[key].kind is not RecordType.CREATE_UPDATE}
+            gone = {key for key in ended if last[key].kind.ends_entity}
             alive = {uuids.get(key, key) for key in last.keys() - gone}
             gone |= {uuids[key] for key in gone & uuids.keys()} - alive
             async for page in source.baseline(stream, _OPENED_AT_US):
@@ -268,7 +268,7 @@ async def _what_is_gone_is_gone(at: _Subject) -> None:
 
 def _require_stated_ends(headers: Sequence[RecordHeader], decoded: Sequence[Record]) -> None:
     """Require that what a header ends is ended by its record, and that what goes on has a body."""
-    ends = {one.token for one in headers if one.kind is not RecordType.CREATE_UPDATE}
+    ends = {one.token for one in headers if one.kind.ends_entity}
     for record in decoded:
         if not record.ends:
             found = f"the header of {record.token!r} ends its entity, and its record is {record}"

@@ -80,7 +80,7 @@ _STATED: Final = """
     SELECT {headers}{id}, ends FROM {{changes}}
     WHERE consumer = {consumer} AND stream = {stream}
         AND ordinal > {followed} AND ordinal <= {upto}
-        AND kind IN ('CREATE_UPDATE', 'DELETE', 'TOMBSTONE')
+        AND kind IN ('CREATE_UPDATE', 'DELETE', 'TOMBSTONE', 'CHANGE')
 """
 _FOLLOWED: Final = """
     UNION ALL SELECT {headers}{id}, false AS ends FROM (
@@ -117,7 +117,7 @@ _ROWS: Final = """
     SELECT {columns}, ends FROM {{changes}}
     WHERE consumer = {consumer} AND stream = {stream}
         AND ordinal > {followed} AND ordinal <= {upto} AND whole
-        AND kind IN ('CREATE_UPDATE', 'DELETE', 'TOMBSTONE')
+        AND kind IN ('CREATE_UPDATE', 'DELETE', 'TOMBSTONE', 'CHANGE')
     ORDER BY ordinal
 """
 _ENTITIES: Final = """

@@ -125,13 +125,13 @@ class MarksByUuid(MarksByKey):
     def _mark(self, record: Record, known: dict[str, str]) -> Mark:
         key = record.uuid or known.get(record.key)
         # An alarm that is CLEAR is complete in itself: without a uuid, no GET shows it.
-        cleared = record.kind is RecordType.CREATE_UPDATE
+        cleared = not record.kind.ends_entity
         self.unplaced_ends += key is None and record.ends and not cleared
         return key or record.key, record
 
     def _part(self, record: Record, known: dict[str, str]) -> Mark:
         """The mark of a partial update: its entity has changed, or has ended."""
-        cleared = record.kind is RecordType.CREATE_UPDATE
+        cleared = not record.kind.ends_entity
         if record.ends and (cleared or record.key in known):
             return record.uuid or known.get(record.key, record.key), replace(record, whole=True)
         entity = next((known[name] for name in prefixes(record.key) if name in known), None)

@@ -22,7 +22,7 @@ from instep.model.entities import folded_uuid, is_uuid
 from instep.model.json_merge import prefixes
 from instep.model.ordering import is_later, supersedes
 from instep.model.position import Position
-from instep.model.records import Record, RecordType
+from instep.model.records import Record
 from instep_sql.derived.statements import rename_key
 from instep_sql.engine.bulk_writes import StoredTable, excluded, typed
 from instep_sql.engine.dialect import Dialect, json_array
@@ -372,7 +372,7 @@ def _may_be_of_a_baseline(record: Record, stream: StreamRow) -> bool:
 
     An alarm that is CLEAR is complete in itself, and so is what has a uuid.
     """
-    header_only = record.kind is not RecordType.CREATE_UPDATE and not record.uuid
+    header_only = record.kind.ends_entity and not record.uuid
     return header_only and record.entity_class not in stream.unprovable
 
 

@@ -34,7 +34,7 @@ def test_a_record_survives_being_stored() -> None:
         assert msgspec.json.decode(msgspec.json.encode(one), type=Record) == one
 
 
-UPDATE, DELETE, TOMBSTONE = RecordType
+UPDATE, DELETE, TOMBSTONE, CHANGE = RecordType
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,8 @@ UPDATE, DELETE, TOMBSTONE = RecordType
         (DELETE, {}, True),
         (TOMBSTONE, {}, True),
         (UPDATE, {"ends": None}, False),
+        (CHANGE, {}, False),
+        (CHANGE, {"ends": True}, True),  # CLEAR
         (DELETE, {"ends": None}, True),
         (UPDATE, {"ends": False}, False),
         (UPDATE, {"ends": True}, True),  # CLEAR

@@ -23,7 +23,7 @@ from tests.instep.scripted_source_kit import info, record
 pytestmark = pytest.mark.asyncio
 
 CLOSING = "closing-twice-is-no-error"
-UPDATE, DELETE, TOMBSTONE = RecordType
+UPDATE, DELETE, TOMBSTONE, _ = RecordType
 LOG = [("a", UPDATE, {"is": 1}), ("b", UPDATE, {"is": 2}), ("b", DELETE, None), ("c", UPDATE, {})]
 
 

@@ -103,6 +103,71 @@ class ChangeOnly:
         self.rows.append(replace(landed, attempt=self._attempt))
 
 
+class ChangeRecords(ChangeOnly):
+    """A stream of whole entities and CHANGE records, as v3.2 of TR-548 has them (5.2)."""
+
+    def __init__(self, seed: int, stream: str = STREAM) -> None:
+        self.truth: dict[str, Any] = {}
+        """What each entity is, by its key."""
+        super().__init__(seed, stream)
+
+    def _state_one(self, *, seen: bool = True) -> None:
+        chance = self._random
+        self._at += chance.choice((1, 1, 5))
+        key = chance.choice(ENTITIES[:3])
+        known, kind = self.truth.get(key), "CREATE_UPDATE"
+        content: dict[str, Any] | None = self._whole(key)
+        match chance.random():
+            case x if x < 0.2:
+                kind, content = chance.choice(("DELETE", "TOMBSTONE")), None
+            case x if known is not None and x < 0.7:
+                kind, content = "CHANGE", {"uuid": key} | self._some_of(self._whole(key))
+        at_us = START_US + self._at
+        row = Change("c", self._stream, 0, kind, key, f"t{self._at}", "p", self._at, at_us, at_us)
+        after = content if kind != "CHANGE" else _changed(known, content)
+        self._state.pop(key, None)
+        self.truth.pop(key, None)
+        if after is not None:
+            self.truth[key] = after
+            # Where the log was compacted, the provider sends whole entities.
+            self._state[key] = replace(row, kind="CREATE_UPDATE", content=json.dumps(after))
+        row = replace(
+            row,
+            ends=content is None,
+            whole=kind != "CHANGE",
+            content=None if content is None else json.dumps(content),
+        )
+        self._log.append(row)
+        if seen:
+            self._land(row)
+
+    def _whole(self, key: str) -> dict[str, Any]:
+        chance = self._random
+        ports = [{"local-id": str(n), "speed": chance.randrange(9)} for n in range(3)]
+        return {
+            "uuid": key,
+            "value": chance.randrange(9),
+            "state": {name: chance.randrange(9) for name in chance.sample("abc", 2)},
+            "port": ports[: chance.randrange(4)],
+            "tags": chance.sample("xyz", 2),
+            chance.choice("pqr"): 1,
+        }
+
+    def _some_of(self, content: dict[str, Any]) -> dict[str, Any]:
+        names = self._random.sample(sorted(content), 2)
+        return {name: content[name] for name in names}
+
+
+def _changed(entity: Any, change: Any) -> Any:
+    """An entity after a CHANGE: a leaf or a list is as it is stated, a container by its members."""
+    if not (isinstance(entity, dict) and isinstance(change, dict)):
+        return change
+    return {
+        name: _changed(entity.get(name), change[name]) if name in change else entity[name]
+        for name in entity | change
+    }
+
+
 async def bodies_of_a_store(rows: Sequence[Row], batch_rows: int) -> dict[str, bytes]:
     """Return the bodies in a SQL store that was given the same rows, by entity-key."""
     async with stage(stream=CHANGE_ONLY) as at:

@@ -299,7 +299,7 @@ def test_unknown_members_are_kept_in_the_envelope() -> None:
     [
         ("RECORD_TYPE_CREATE", RecordType.CREATE_UPDATE, True, {}),
         ("RECORD_TYPE_UPDATE", RecordType.CREATE_UPDATE, True, {}),
-        ("RECORD_TYPE_CHANGE", RecordType.CREATE_UPDATE, False, {}),
+        ("RECORD_TYPE_CHANGE", RecordType.CHANGE, False, {}),
         ("SOMETHING", RecordType.CREATE_UPDATE, True, {"record-type-unknown": 1}),
         ("DELETE", RecordType.DELETE, True, {"identity-spelling": 1}),
         (

@@ -39,7 +39,7 @@ IDENTITY: Final = ("consumer", "stream", "id")
 """The columns that identify an entity in a lake."""
 HEADER: Final = ("token", "lineage", "partition", "record_offset", "appended_at", "ordinal")
 """The columns of a stored statement that the comparison needs, and its place in `changes`."""
-RECORD_KINDS: Final = ("CREATE_UPDATE", "DELETE", "TOMBSTONE")
+RECORD_KINDS: Final = ("CREATE_UPDATE", "DELETE", "TOMBSTONE", "CHANGE")
 RECORD: Final = f"kind IN {RECORD_KINDS}"
 """Rows of `changes` that are records."""
 ENTITY: Final = f"({RECORD} AND whole)"

@@ -20,7 +20,7 @@ from instep_spark.lake.lake import Lake
 from instep_spark.lake.pipeline import LakeSettings
 from instep_spark.lake.tables.composed import ComposedTable
 from instep_spark.place import LakePlace
-from tests.instep_spark.lake.change_only_kit import ChangeOnly, bodies_of_a_store
+from tests.instep_spark.lake.change_only_kit import ChangeOnly, ChangeRecords, bodies_of_a_store
 from tests.instep_spark.lake.lake_kit import changes, frame, pipeline, read
 from tests.instep_spark.lake.log_kit import START_US, Change, Provider, Row, land
 
@@ -83,6 +83,27 @@ def test_random_changes_in_random_micro_batches(
     DeltaTable(tmp_path / "entities").update(new_values={"body": "'{}'"}, predicate="id = 'u1'")
     found = Lake(tmp_path.as_uri(), spark).verify()
     assert (found.stale, found.bogus, found.missing) == (1, 0, 0)
+
+
+@pytest.mark.long
+def test_v3_2_5_2_change_records_in_random_micro_batches(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = ChangeRecords(7)
+    rows = log.run(24)
+    assert sum(row.kind == "CHANGE" for row in rows) > 3
+    first = next(at for at, row in enumerate(rows) if row.kind == "CHANGE")
+    land(tmp_path, rows)
+    followers = ["entity_history"]
+    # Up to the first CHANGE it is a stream of whole entities.
+    pipeline(spark, tmp_path, tables=followers).apply(frame(spark, tmp_path, rows[:first]))
+    made = pipeline(spark, tmp_path, tables=followers)
+    made.apply(changes(spark, tmp_path))
+    made.settle(spark)
+    assert bodies(tmp_path, "s1") == log.truth
+    check_history(tmp_path)
+    found = Lake(tmp_path.as_uri(), spark).verify()
+    assert (found.stale, found.bogus, found.missing) == (0, 0, 0)
 
 
 def change(ordinal: int, key: str, content: Any = None, **facts: Any) -> Change:

@@ -15,7 +15,7 @@ from instep_spark.lake.tables.composer import UNRESOLVED, Composer, names_in
 from instep_spark.landing_schema import CHANGES
 from tests.instep_spark.lake.change_log_kit import PartialProvider
 from tests.instep_spark.lake.change_model_kit import comparable
-from tests.instep_spark.lake.change_only_kit import ChangeOnly, bodies_of_a_store
+from tests.instep_spark.lake.change_only_kit import ChangeOnly, ChangeRecords, bodies_of_a_store
 from tests.instep_spark.lake.log_kit import Change, Row
 
 COLUMNS = [column.name for column in CHANGES]
@@ -109,6 +109,19 @@ async def test_a_lake_composes_as_a_store_does(seed: int) -> None:
     assert {key: json.loads(body) for key, body in found.items()} == {
         key: json.loads(body) for key, body in store.items()
     }
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("seed", range(10))
+async def test_v3_2_5_2_change_records_amount_to_what_the_provider_has(seed: int) -> None:
+    log = ChangeRecords(seed)
+    rows = log.run(60)
+    assert {row.kind for row in rows} > {"CHANGE", "CREATE_UPDATE", "SWEEP"}
+    for chunk_rows in (1, 7, 10_000):
+        found = {key: json.loads(body) for key, body in read(rows, chunk_rows).items()}
+        assert found == log.truth
+    stored = await bodies_of_a_store(rows, 5)
+    assert {key: json.loads(body) for key, body in stored.items()} == log.truth
 
 
 def test_the_end_of_a_part_under_a_key_of_its_own_leaves_the_entity() -> None:
