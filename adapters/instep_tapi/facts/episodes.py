@@ -119,7 +119,7 @@ def follow_statement(last: Episode | None, record: Record, log: LogReading) -> E
 
 def _is_event(record: Record) -> bool:
     """Whether a record after which nothing stands tells what has happened, and not of an end."""
-    return record.kind is RecordType.CREATE_UPDATE and read_detector(record, {}).event
+    return not record.kind.ends_entity and read_detector(record, {}).event
 
 
 def _begun(
