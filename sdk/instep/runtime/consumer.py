@@ -38,8 +38,6 @@ REPORTS_WITHIN = 3
 """A process says so often that it lives, within the time after which it is not believed."""
 _LAST_REPORT_S = 2.0
 """Longest time, in seconds, that stopping waits for the store to learn of it."""
-_REPORT_PACE_S = 0.2
-"""Shortest time, in seconds, between two reports of how fresh the streams are."""
 
 
 class Consumer(SinkService):
@@ -220,8 +218,6 @@ class Consumer(SinkService):
                 with contextlib.suppress(InstepError):
                     await self._sink.report(reports, stale_after_s)
                 told, due_s = says, now_s + stale_after_s / REPORTS_WITHIN
-                # A stream that starts, or flaps, changes often: each report is a commit.
-                await asyncio.sleep(_REPORT_PACE_S)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(stale_after_s / REPORTS_WITHIN):
                     await changed.wait()
