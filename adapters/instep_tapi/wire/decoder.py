@@ -88,8 +88,7 @@ class FrameDecoder:
     Args:
         stream: The stream's id, put into each record.
         with_uuid: Read the entity's own uuid too, for streams whose rows meet a baseline.
-        whole: False where a CREATE_UPDATE is a part of its entity: in a CHANGE_ONLY stream of TAPI
-            2.1.3 (3.8.2.2), and no more since 2.4 (v3.2, 5.2).
+        whole: False where a CREATE_UPDATE is a part of its entity (3.8.2.2).
         verifier: Checks each record's authenticity token; only what passes is read.
         stated: Deviations of what was declared of the stream, told with the first frames.
         only: The classes that are kept (3.12), and ends that state no class; empty: all.
