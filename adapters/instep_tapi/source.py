@@ -51,7 +51,7 @@ from instep_tapi.facts.containment import (
     contained_members,
 )
 from instep_tapi.facts.names import ANY_CLASS, LogRecordStrategy
-from instep_tapi.facts.profile import TAPI_2_1_3
+from instep_tapi.facts.stream_profile import TAPI_2_1_3
 from instep_tapi.feeds.held_bytes import HeldBytes
 from instep_tapi.options import Bearer, Options, host_of
 from instep_tapi.restconf.baseline import read_baseline, readable_classes, unprovable_classes

@@ -16,7 +16,7 @@ from instep.errors import DiscoveryError, SourceError, TlsError
 from instep.model.streams import Mode, StreamState
 from instep_http import shown
 from instep_tapi.facts.names import ANY_CLASS, class_named, short_identity
-from instep_tapi.facts.profile import TAPI_2_6
+from instep_tapi.facts.stream_profile import TAPI_2_6
 from instep_tapi.options import StreamOptions, host_of
 from instep_tapi.wire.stream_context import AvailableStream, StreamContext, StreamType
 

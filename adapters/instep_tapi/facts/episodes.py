@@ -89,8 +89,7 @@ def follow_statement(last: Episode | None, record: Record, log: LogReading) -> E
     if last is not None and last.lineage == log.lineage and supersedes(last.place, record):
         return None
     ongoing = last is not None and last.ended_by is None
-    if record.ends and ongoing:
-        assert last is not None
+    if record.ends and last is not None and ongoing:
         return _ended(last, record, log)
     if record.ends and not _is_event(record):
         return None

@@ -31,6 +31,7 @@ from instep.model.records import (
 from instep.model.streams import Mode, StreamInfo
 from instep.ports.plugin import Verifier
 from instep_tapi.facts.names import ANY_CLASS, MAX_NAME_CHARS
+from instep_tapi.facts.stream_profile import TAPI_2_1_3
 from instep_tapi.wire.authenticity import NotAuthentic, check_authenticity
 from instep_tapi.wire.frame_shape import shape_of
 from instep_tapi.wire.frame_template import FrameTemplate
@@ -419,7 +420,7 @@ def decoder_for(
     """A reader as this stream needs it, by its mode and whether it states changes alone."""
     by_change = stream.partial_updates
     with_uuid = stream.mode is Mode.BASELINE or by_change
-    states_parts = by_change and stream.details.get("tapi", "2.1.3") == "2.1.3"
+    states_parts = by_change and stream.details.get("tapi", TAPI_2_1_3) == TAPI_2_1_3
     return FrameDecoder(
         stream.id,
         with_uuid=with_uuid,

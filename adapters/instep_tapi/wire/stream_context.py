@@ -11,7 +11,7 @@ import msgspec
 from instep.errors import DiscoveryError
 from instep.model.streams import StreamState
 from instep_tapi.facts.names import class_named, short_identity, strip_module
-from instep_tapi.facts.profile import Profile, profile_of
+from instep_tapi.facts.stream_profile import StreamProfile, profile_of
 from instep_tapi.facts.times import duration_s
 
 __all__ = ["MEMBERS", "AvailableStream", "StreamContext", "StreamType", "parse_context"]
@@ -79,7 +79,7 @@ class AvailableStream(msgspec.Struct, frozen=True, kw_only=True):
     """Each may be tried: one as it is stated (TAPI 2.1.3), or those of a list (2.4 and later)."""
     protocol: str = ""
     type: StreamType | None = None
-    profile: Profile = Profile()
+    profile: StreamProfile = StreamProfile()
 
 
 class StreamContext(msgspec.Struct, frozen=True):

@@ -35,7 +35,7 @@ from instep_spark.identity import (
     resolve,
     uuid_in,
 )
-from instep_spark.lake.sql.supersede import OUTDATED
+from instep_spark.lake.sql.supersede import ENTITY, OUTDATED, RECORD
 from instep_spark.landing.writers.base import Writer
 
 __all__ = ["estimate_sweep", "identities", "live", "unresolved"]
@@ -76,12 +76,13 @@ _UPTO: Final = """
     SELECT coalesce(max(ordinal), 0) AS ordinal FROM {{changes}}
     WHERE consumer = {consumer} AND stream = {stream}
 """
-_STATED: Final = """
+_STATED: Final = (
+    """
     SELECT {headers}{id}, ends FROM {{changes}}
     WHERE consumer = {consumer} AND stream = {stream}
-        AND ordinal > {followed} AND ordinal <= {upto}
-        AND kind IN ('CREATE_UPDATE', 'DELETE', 'TOMBSTONE', 'CHANGE')
-"""
+        AND ordinal > {followed} AND ordinal <= {upto} AND """
+    + RECORD
+)
 _FOLLOWED: Final = """
     UNION ALL SELECT {headers}{id}, false AS ends FROM (
         SELECT * EXCEPT (lineage), CASE WHEN token = '' AND ordinal <= {swept} THEN {outdated}
@@ -113,13 +114,16 @@ _IDENTIFIED: Final = """
     SELECT {headers}, coalesce(known_id, {default}) AS id, ends FROM ({stated}) AS stated
     LEFT JOIN (VALUES {resolved}) AS ids (resolved, known_id) ON ordinal = resolved
 """
-_ROWS: Final = """
+_ROWS: Final = (
+    """
     SELECT {columns}, ends FROM {{changes}}
     WHERE consumer = {consumer} AND stream = {stream}
-        AND ordinal > {followed} AND ordinal <= {upto} AND whole
-        AND kind IN ('CREATE_UPDATE', 'DELETE', 'TOMBSTONE', 'CHANGE')
+        AND ordinal > {followed} AND ordinal <= {upto} AND """
+    + ENTITY
+    + """
     ORDER BY ordinal
 """
+)
 _ENTITIES: Final = """
     SELECT {columns}, id FROM {{entities}}
     WHERE consumer = {consumer} AND stream = {stream} AND uuid <> '' {named} ORDER BY ordinal

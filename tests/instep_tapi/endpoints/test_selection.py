@@ -19,9 +19,11 @@ from instep_tapi.endpoints.selection import (
     select,
     stream_address,
 )
-from instep_tapi.facts.profile import Profile
+from instep_tapi.facts.stream_profile import StreamProfile
 from instep_tapi.options import StreamOptions
 from instep_tapi.wire.stream_context import AvailableStream, StreamContext, StreamType
+
+V2_6 = StreamProfile("2.6")
 
 
 def stream(id_: str, *classes: str, storage: str = "COMPACTED", **changes: Any) -> AvailableStream:
@@ -98,19 +100,23 @@ def test_what_cannot_be_followed(changes: dict[str, Any], reason: str) -> None:
 @pytest.mark.parametrize(
     ("allowed", "profile", "protocol"),
     [
-        (("CONNECTION_PROTOCOL_WEBSOCKETS",), Profile("2.6"), WEBSOCKET),
-        (("tapi-streaming:CONNECTION_PROTOCOL_SSE",), Profile("2.6"), SSE),
-        (("CONNECTION_PROTOCOL_GNMI",), Profile("2.6"), ""),
-        (("CONNECTION_PROTOCOL_SSE", "CONNECTION_PROTOCOL_WEBSOCKETS"), Profile("2.6"), WEBSOCKET),
-        (("CONNECTION_PROTOCOL_SSE", "CONNECTION_PROTOCOL_GNMI"), Profile("2.6"), ""),
-        ((), Profile("2.6"), WEBSOCKET),
-        (("sse",), Profile(), SSE),
-        (("websockets", "sse"), Profile(), ""),
-        ((), Profile(), ""),
+        (("CONNECTION_PROTOCOL_WEBSOCKETS",), V2_6, WEBSOCKET),
+        (("tapi-streaming:CONNECTION_PROTOCOL_SSE",), V2_6, SSE),
+        (("CONNECTION_PROTOCOL_GNMI",), V2_6, ""),
+        (
+            ("CONNECTION_PROTOCOL_SSE", "CONNECTION_PROTOCOL_WEBSOCKETS"),
+            V2_6,
+            WEBSOCKET,
+        ),
+        (("CONNECTION_PROTOCOL_SSE", "CONNECTION_PROTOCOL_GNMI"), V2_6, ""),
+        ((), V2_6, WEBSOCKET),
+        (("sse",), StreamProfile(), SSE),
+        (("websockets", "sse"), StreamProfile(), ""),
+        ((), StreamProfile(), ""),
     ],
 )
 def test_3_7_1_a_protocol_that_only_the_type_states(
-    allowed: tuple[str, ...], profile: Profile, protocol: str
+    allowed: tuple[str, ...], profile: StreamProfile, protocol: str
 ) -> None:
     offered = stream("a", protocol="", addresses=("/s",), protocols=allowed, profile=profile)
     assert protocol_of(offered) == protocol

@@ -19,7 +19,7 @@ from instep.errors import DiscoveryError, SourceError, UnreachableError
 from instep.model.streams import StreamState
 from instep_http import client_context
 from instep_tapi.deviations import DEVIATIONS
-from instep_tapi.facts.profile import Profile
+from instep_tapi.facts.stream_profile import StreamProfile
 from instep_tapi.options import NoAuth, read_options
 from instep_tapi.restconf.auth import Authenticator
 from instep_tapi.restconf.client import RestconfClient, error_text, new_client, restconf_root
@@ -68,7 +68,7 @@ _EXPECTED_STREAM = AvailableStream(
     addresses=("wss://h/x",),
     protocol="websockets",
     type=STREAM_TYPE,
-    profile=Profile("2.1.3", "record-content is stated"),
+    profile=StreamProfile("2.1.3", "record-content is stated"),
 )
 EXPECTED = StreamContext((_EXPECTED_STREAM,), (STREAM_TYPE,))
 

@@ -12,14 +12,14 @@ from typing import Any, Final, NamedTuple
 
 from instep_tapi.facts.names import short_identity, strip_module
 
-__all__ = ["TAPI_2_1_3", "TAPI_2_6", "Profile", "profile_of"]
+__all__ = ["TAPI_2_1_3", "TAPI_2_6", "StreamProfile", "profile_of"]
 
 TAPI_2_1_3: Final = "2.1.3"
 TAPI_2_6: Final = "2.6"
 """The name for 2.4 to 2.6: each is compatible with the one before it."""
 
 
-class Profile(NamedTuple):
+class StreamProfile(NamedTuple):
     """An edition, and what is stated that shows it."""
 
     tapi: str = TAPI_2_1_3
@@ -100,11 +100,11 @@ _SIGNS: Final = (
 )
 
 
-def profile_of(stream: _Members, type_: _Members) -> Profile:
+def profile_of(stream: _Members, type_: _Members) -> StreamProfile:
     """The profile of an available-stream with its supported-stream-type; member names come without
     modules.
     """
     for sign in _SIGNS:
         if sign.holds(stream, type_):
-            return Profile(sign.tapi, sign.evidence)
-    return Profile()
+            return StreamProfile(sign.tapi, sign.evidence)
+    return StreamProfile()
