@@ -25,7 +25,7 @@ class RecordType(IntEnum):
     DELETE = 2
     TOMBSTONE = 3
     CHANGE = 4
-    """What has changed, and no more; a list in it is entire (TR-548 v3.2, 5.2)."""
+    """What has changed, and no more; a list in it is entire (TR-548 5.2 of v3.2)."""
 
     @property
     def ends_entity(self) -> bool:
@@ -94,7 +94,7 @@ class Record(RecordHeader, frozen=True, gc=False):
     """
     whole: bool = True
     """False for what is merged into what is stored: a CHANGE, and each record of a CHANGE_ONLY
-    stream of TAPI 2.1.3 that does not say it is whole (TR-548 3.8.2.2).
+    stream of v1.1 that does not say it is whole (TR-548 3.8.2.2).
     """
 
     # It runs for each record; a local name is found faster.
