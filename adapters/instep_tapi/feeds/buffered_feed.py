@@ -12,7 +12,7 @@ from instep.model.records import RecordChunk
 from instep.model.streams import Start
 from instep.ports.source import Feed
 from instep_tapi.feeds.held_bytes import HeldBytes
-from instep_tapi.feeds.keep_alive import SignsOfLife
+from instep_tapi.feeds.keep_alive import ANSWER_S, SignsOfLife
 from instep_tapi.options import Options
 from instep_tapi.wire.decoder import FrameDecoder
 
@@ -42,6 +42,7 @@ class BufferedFeed(Feed):
     ) -> None:
         super().__init__()
         self.clock_offset_us = clock_offset_us
+        self.heard_within_s = options.dead_peer_s + min(options.dead_peer_s, ANSWER_S)
         self._options = options
         self._where = str(address.with_query(None))
         self._decoder = decoder
@@ -92,6 +93,11 @@ class BufferedFeed(Feed):
     def unheard_s(self) -> float:
         """See `Feed`: whatever comes is a sign of life, but not within a message."""
         return self._clock() - self._signs.idle_s
+
+    @property
+    def silent_s(self) -> float:
+        """See `Feed`."""
+        return self._clock() - self._signs.last_s
 
     @property
     def under_way_s(self) -> float:

@@ -25,7 +25,6 @@ from instep_tapi.endpoints.endpoint import Endpoint
 from instep_tapi.feeds.buffered_feed import BufferedFeed
 from instep_tapi.feeds.close_codes import closed_error, frame_too_big
 from instep_tapi.feeds.held_bytes import HeldBytes
-from instep_tapi.feeds.keep_alive import ANSWER_S
 from instep_tapi.options import Options
 from instep_tapi.sse.events import EventParser, EventTooBig
 from instep_tapi.sse.request import request_events
@@ -79,8 +78,6 @@ class EventFeed(BufferedFeed):
     ) -> None:
         super().__init__(options, address, decoder, clock_offset_us, start, held)
         self._parser = EventParser(options.max_frame_bytes)
-        # As long as a WebSocket may be silent: some peers comment once a minute.
-        self._dead_s = options.dead_peer_s + min(options.dead_peer_s, ANSWER_S)
         self._taken = asyncio.Event()
 
     @property
@@ -95,14 +92,15 @@ class EventFeed(BufferedFeed):
         try:
             while self._ending is None:
                 await self._wait_for_room()
-                async with asyncio.timeout(self._dead_s):
+                # As long as a WebSocket may be silent: some peers comment once a minute.
+                async with asyncio.timeout(self.heard_within_s):
                     received = await content.readany()
                 if not received:
                     self._end(closed_error(None, "", self._where, self._start))
                     return
                 self._take(self._parser.feed(received))
         except TimeoutError:
-            text = f"the peer is dead: {self._dead_s:g} s without even a comment"
+            text = f"the peer is dead: {self.heard_within_s:g} s without even a comment"
             self._end(UnreachableError(text, where=self._where))
         except EventTooBig:
             self._end(frame_too_big(self._options.max_frame_bytes, self._where))

@@ -38,6 +38,10 @@ class Feed(ABC):
     """Whether `receive` raises by itself where the peer is gone and the connection half open. Then
     an aligned stream is asked less often, the longer it is silent.
     """
+    heard_within_s: float | None = None
+    """From which `silent_s` on a peer that was read all the time is gone; None where that is not
+    known: then silence says nothing of the peer.
+    """
     peer_waits: bool = False
     """Whether the peer waits for `committed` before it sends on: then nothing is gained by waiting
     for more records.
@@ -75,6 +79,13 @@ class Feed(ABC):
         the real time.
         """
         return 0.0
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since anything came from the peer, also within a message. The default is
+        `unheard_s`.
+        """
+        return self.unheard_s
 
     @property
     def under_way_s(self) -> float:

@@ -30,6 +30,7 @@ class ActiveStandby:
         self._handing_over = asyncio.Event()
         self.last_error = ""
         """Why the lease cannot be read, taken or renewed; empty if it can."""
+        self._read_s: float | None = None
 
     def __repr__(self) -> str:
         return f"<Pair {self._contender!r}>"
@@ -43,6 +44,10 @@ class ActiveStandby:
     def seen(self) -> LeaseState:
         """The lease as last read."""
         return self._contender.seen
+
+    def read_age_s(self) -> float | None:
+        """How long ago the lease was read, taken or renewed last, in seconds; None: never yet."""
+        return None if self._read_s is None else _now_s() - self._read_s
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do `work` whenever, and only while, this process holds the lease, until cancelled.
@@ -130,7 +135,7 @@ class ActiveStandby:
                 raise
             self.last_error = str(error)
         else:
-            self.last_error = ""
+            self.last_error, self._read_s = "", _now_s()
 
 
 def _now_s() -> float:

@@ -20,7 +20,7 @@ from instep.runtime.health import (
     check_readable,
     withdrawn_stream,
 )
-from instep.runtime.lifecycle import SinkService, first_error
+from instep.runtime.lifecycle import REPORTS_WITHIN, SinkService, first_error
 from instep.runtime.retry import Environment, late_wait_s
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.assigned_streams import AssignedStreams
@@ -32,10 +32,8 @@ from instep.runtime.streams.not_offered import NotOfferedStreams
 from instep.runtime.streams.start_order import holds_others_up, streams_before
 from instep.runtime.streams.worker import StreamWorker
 
-__all__ = ["REPORTS_WITHIN", "Consumer"]
+__all__ = ["Consumer"]
 
-REPORTS_WITHIN = 3
-"""A process says so often that it lives, within the time after which it is not believed."""
 _LAST_REPORT_S = 2.0
 """Longest time, in seconds, that stopping waits for the store to learn of it."""
 
@@ -137,6 +135,8 @@ class Consumer(SinkService):
             left=self._discovery.left,
             pair=self._pair_health(),
             loop_lag_s=self._lag.worst_s,
+            store_age_s=self._store_age_s(),
+            stale_after_s=self._settings.stale_after_s,
         )
 
     def realign(self, stream: str, reason: str = "asked for") -> None:
@@ -216,7 +216,7 @@ class Consumer(SinkService):
             if reports and (says != told or now_s >= due_s):
                 # A store that is away hears nothing: then they are stale, as they should be.
                 with contextlib.suppress(InstepError):
-                    await self._sink.report(reports, stale_after_s)
+                    await self._tell_store(reports)
                 told, due_s = says, now_s + stale_after_s / REPORTS_WITHIN
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(stale_after_s / REPORTS_WITHIN):

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from instep.alignment.lag import Fidelity
+from instep.alignment.lag import Fidelity, fidelity
 from instep.coordination.lease import Role
 from instep.errors import UnreadableStreamError
 from instep.model.freshness import Freshness, StreamReport
@@ -52,7 +52,11 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     """Records committed since the consumer started."""
     read_delay_s: float
+    """The greatest age of a change that may be missing, now. Until that is known (`behind_s`): how
+    late the last record was read.
+    """
     fidelity: Fidelity
+    """What that delay costs (A8)."""
     connected: bool
     last_error: str
     """Why the last connection ended, or why the next one fails; empty if there is no error."""
@@ -98,6 +102,60 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
     """How far the last connections came, if several in a row came no further than those before;
     empty while there is progress (A16).
     """
+    heard_age_s: float | None = None
+    """How long ago anything came from the provider, a Pong too, in seconds; None: never since the
+    process started, or the connection cannot tell.
+    """
+    heard_within_s: float | None = None
+    """From which age of that on a provider that we keep reading is gone; None where that is not
+    known.
+    """
+    record_age_s: float | None = None
+    """How long ago the last record came; None: none has since the process started."""
+    commit_age_s: float | None = None
+    """How long ago the last commit was durable; None: none was since the process started."""
+    committing_s: float = 0.0
+    """How long the commit under way takes already; 0: there is none."""
+    behind_s: float | None = None
+    """The greatest age of a change that may be missing: since then all is known (A8). None: nothing
+    is known yet.
+    """
+    phase_age_s: float | None = None
+    """For how long it is in this phase, as far as this process knows; None: not known."""
+
+    @property
+    def compaction_margin_s(self) -> float | None:
+        """The time left, in seconds, until intermediate states may be lost; negative: they may be
+        (TR-548 3.17). None where the log does not compact, or nothing is known yet.
+        """
+        return _margin_s(self.compaction_delay_s, self.behind_s)
+
+    @property
+    def retention_margin_s(self) -> float | None:
+        """The same until ends may be lost, and the stream has to be aligned anew."""
+        return _margin_s(self.tombstone_retention_s, self.behind_s)
+
+    def delayed(self, read_delay_s: float) -> StreamHealth:
+        """The same with this read delay, and what it costs (A8)."""
+        zone = fidelity(read_delay_s, self.compaction_delay_s, self.tombstone_retention_s)
+        return msgspec.structs.replace(self, read_delay_s=read_delay_s, fidelity=zone)
+
+    def aged(self, by_s: float) -> StreamHealth:
+        """The same, as it is known so many seconds after it was said."""
+        if by_s <= 0:
+            return self
+        aged = self
+        if self.behind_s is not None and self.fidelity is not Fidelity.LOST:
+            aged = self.delayed(self.behind_s + by_s)
+        return msgspec.structs.replace(
+            aged,
+            heard_age_s=_later(self.heard_age_s, by_s),
+            record_age_s=_later(self.record_age_s, by_s),
+            commit_age_s=_later(self.commit_age_s, by_s),
+            committing_s=self.committing_s and self.committing_s + by_s,
+            behind_s=_later(self.behind_s, by_s),
+            phase_age_s=_later(self.phase_age_s, by_s),
+        )
 
     @property
     def report(self) -> StreamReport:
@@ -126,6 +184,14 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
             unreadable=self.unreadable,
             unproven=self.unproven,
         )
+
+
+def _margin_s(keeps_s: float | None, behind_s: float | None) -> float | None:
+    return None if keeps_s is None or behind_s is None else keeps_s - behind_s
+
+
+def _later(age_s: float | None, by_s: float) -> float | None:
+    return None if age_s is None else age_s + by_s
 
 
 def withdrawn_stream(stream: StreamInfo) -> StreamHealth:
@@ -178,6 +244,16 @@ class IntakeHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Departures of the peers from their specification: kind → count."""
     refusals: dict[str, int] = {}
     """What was refused: reason → count; connections that the listener refused, too."""
+    sequences: int = 0
+    """Sequences that are kept."""
+    held: int = 0
+    """Messages buffered behind gaps, in all sequences together."""
+    gap_age_s: float | None = None
+    """For how long the oldest gap of the sequences in memory is known; None: there is none."""
+    dead: int = 0
+    """Messages in the dead letter."""
+    dead_age_s: float | None = None
+    """For how long the oldest is there; None: there is none."""
 
 
 class PairHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,6 +282,22 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """None for a consumer of streams."""
     loop_lag_s: float = 0.0
     """The longest time in the last minute or two by which the event loop ran something too late."""
+    store_age_s: float | None = None
+    """How long ago the store answered last, in seconds; None: never yet. While it works, it is
+    asked every third of `stale_after_s`; of a pair that stands by, it is the lease that was read.
+    """
+    stale_after_s: float = 0.0
+    """From which age of that on the store is away or hangs."""
+
+    def aged(self, by_s: float) -> Health:
+        """The same, as it is known so many seconds after it was said."""
+        if by_s <= 0:
+            return self
+        return msgspec.structs.replace(
+            self,
+            store_age_s=_later(self.store_age_s, by_s),
+            streams=tuple(one.aged(by_s) for one in self.streams),
+        )
 
     @property
     def aligned(self) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Self
 
 from instep.coordination.lease import Role
 from instep.errors import InstepError, LeaseLostError, plain
+from instep.model.freshness import StreamReport
 from instep.ports.sink import Sink
 from instep.runtime.active_standby import ActiveStandby
 from instep.runtime.health import ConsumerEvent, ConsumerState, Health, PairHealth
@@ -19,7 +20,10 @@ from instep.runtime.retry import Environment, backoff_s, retrying
 from instep.runtime.sampling import EventBuffer
 from instep.runtime.settings import ConsumerSettings
 
-__all__ = ["Service", "SinkService", "first_error"]
+__all__ = ["REPORTS_WITHIN", "Service", "SinkService", "first_error"]
+
+REPORTS_WITHIN = 3
+"""A process says so often that it lives, within the time after which it is not believed."""
 
 _EVENTS_KEPT = 1_000
 _OVER = frozenset({ConsumerState.FAILED, ConsumerState.STOPPED})
@@ -170,6 +174,8 @@ class SinkService(Service):
         self._sink_error = ""
         """Why the sink could not be opened yet."""
         self._lag = LoopLag(self._environment.measure_lag_s, self._report_lag)
+        self._store_heard_s: float | None = None
+        """When the store answered last."""
 
     @abstractmethod
     async def _work(self) -> None:
@@ -239,6 +245,18 @@ class SinkService(Service):
         if pair is None or pair.seen.epoch == 0:
             return False
         return pair.role is not Role.ACTIVE and self._state not in _OVER
+
+    async def _tell_store(self, reports: Sequence[StreamReport]) -> None:
+        """Tell the store how fresh the streams are, and note that it has answered."""
+        await self._sink.report(reports, self._settings.stale_after_s)
+        self._store_heard_s = self._environment.monotonic()
+
+    def _store_age_s(self) -> float | None:
+        """How long ago the store answered, or, of one that stands by, its lease was read."""
+        pair, heard_s = self._pair, self._store_heard_s
+        if pair is not None and self._stands_by:
+            return pair.read_age_s()
+        return None if heard_s is None else max(0.0, self._environment.monotonic() - heard_s)
 
     def _pair_health(self) -> PairHealth | None:
         if self._pair is None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from functools import partial
 
-from instep.errors import ConfigurationError
+from instep.errors import ConfigurationError, InstepError
 from instep.ports.listener import Intake, Listener
 from instep.ports.message_store import Handler, MessageStore
 from instep.ports.sink import Sink
 from instep.runtime.health import ConsumerState, Health, IntakeHealth
-from instep.runtime.lifecycle import SinkService, first_error
+from instep.runtime.lifecycle import REPORTS_WITHIN, SinkService, first_error
 from instep.runtime.messages.handler import HandlerDispatcher
 from instep.runtime.messages.intake import MessageIntake
 from instep.runtime.retry import Environment, backoff_s, retrying
@@ -134,6 +135,11 @@ class Receiver(SinkService):
                 blocked=tuple(dispatcher.blocked) if dispatcher else (),
                 deviations=dict(intake.deviations),
                 refusals=dict(refusals),
+                sequences=intake.kept.sequences,
+                held=intake.kept.messages,
+                gap_age_s=self._age_s(intake.gap_since_us),
+                dead=intake.kept.dead_messages,
+                dead_age_s=self._age_s(intake.dead_since_us or None),
             )
         return Health(
             consumer=self.name,
@@ -143,7 +149,12 @@ class Receiver(SinkService):
             pair=self._pair_health(),
             intake=intake_health,
             loop_lag_s=self._lag.worst_s,
+            store_age_s=self._store_age_s(),
+            stale_after_s=self._settings.stale_after_s,
         )
+
+    def _age_s(self, since_us: int | None) -> float | None:
+        return None if since_us is None else max(0.0, self._now() - since_us / 1e6)
 
     async def _close(self) -> None:
         await self._listener.close()
@@ -183,6 +194,8 @@ class Receiver(SinkService):
             emit=self._emit,
         )
         work = {"intake": intake.run}
+        if self._environment.reports_receiving:
+            work["report"] = self._report
         if self._handler is not None:
             self._dispatcher = HandlerDispatcher(
                 self._handler,
@@ -210,6 +223,13 @@ class Receiver(SinkService):
                         task.cancel()
         except ExceptionGroup as errors:
             raise first_error(errors) from None
+
+    async def _report(self) -> None:
+        """Tell the store from time to time that this process receives."""
+        while True:
+            with contextlib.suppress(InstepError):
+                await self._tell_store(())
+            await asyncio.sleep(self._settings.stale_after_s / REPORTS_WITHIN)
 
     async def _open_store(self, store: MessageStore) -> None:
         async for attempt in retrying(self._settings, self._environment):

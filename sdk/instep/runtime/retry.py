@@ -54,6 +54,8 @@ class Environment:
     process_error: ProcessError = process_error
     measure_lag_s: float = 0.5
     """How often the lag of the event loop is measured, in seconds; 0: never."""
+    reports_receiving: bool = True
+    """Whether a receiver tells its store from time to time that it lives."""
     monotonic: Callable[[], float] = time.monotonic
     """The clock that measures, in seconds since any time."""
 

@@ -251,7 +251,7 @@ class Sequencer:
         if not self._window.buffered and self._announced is None:
             # Nothing is missing, and nothing can expire.
             return ends_at_us
-        due_us, since_us = self._window.next_expiry_us(), self._gap_since_us()
+        due_us, since_us = self._window.next_expiry_us(), self.gap_since_us()
         if since_us is not None:
             due_us = _earlier(due_us, self._gap_due_us(since_us))
         return _earlier(due_us, ends_at_us)
@@ -932,7 +932,7 @@ class Sequencer:
         if announced < self.next_number and announced <= last:
             self._announced, self._announced_at_us = None, 0
 
-    def _gap_since_us(self) -> int | None:
+    def gap_since_us(self) -> int | None:
         """Since when the next number is known to be missing; None when it is not."""
         if self.phase in REFUSALS:
             return None
@@ -952,7 +952,7 @@ class Sequencer:
         """Let the policy act on the first gap (S4). Returns whether delivery advanced, perhaps to
         another gap.
         """
-        since_us = self._gap_since_us()
+        since_us = self.gap_since_us()
         if since_us is None:
             return False
         window, highest = self._window, self._highest()

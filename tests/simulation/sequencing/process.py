@@ -72,6 +72,8 @@ class Process:
                 random.Random(world.rng.getrandbits(64)),
                 _process_error,
                 measure_lag_s=0,
+                # It would take turns of the kept seeds.
+                reports_receiving=False,
             ),
         )
         self.task = world.loop.create_task(self._main())

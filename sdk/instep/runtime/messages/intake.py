@@ -24,6 +24,7 @@ from instep.ports.message_store import (
     MessageStore,
     Obligation,
     OutboxStore,
+    SenderUsage,
     StoredSequence,
 )
 from instep.runtime.group_commit import GatheringQueue, GroupCommitter
@@ -162,6 +163,22 @@ class MessageIntake:
     def queued_messages(self) -> int:
         """Messages that wait for their commit."""
         return self._queue.records
+
+    @property
+    def kept(self) -> SenderUsage:
+        """What all sequences keep, and what is in the dead letter."""
+        return self._usage.total
+
+    @property
+    def dead_since_us(self) -> int:
+        """Since when the oldest message is in the dead letter; 0: there is none."""
+        return self._usage.dead_since_us if self.kept.dead_messages else 0
+
+    @property
+    def gap_since_us(self) -> int | None:
+        """Since when the oldest gap of the sequences in memory is known; None: there is none."""
+        found = (scope.sequencer.gap_since_us() for scope in self._scopes.values())
+        return min((since_us for since_us in found if since_us is not None), default=None)
 
     # -- what a listener calls -------------------------------------------------------------------
 

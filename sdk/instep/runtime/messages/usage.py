@@ -38,7 +38,7 @@ class InboxUsage:
         )
         self._warned = set[str]()
         """Peers whose share is nearly full, and was told; the empty one is all."""
-        self._dead_since_us = min(
+        self.dead_since_us = min(
             (one.dead_since_us for one in peers.values() if one.dead_since_us), default=0
         )
         """Since when the oldest message is in the dead letter; 0: there is none."""
@@ -84,8 +84,8 @@ class InboxUsage:
 
     def add_dead(self, peer: str, messages: int, size_bytes: int, now_us: int) -> None:
         """Add messages to the dead letter of a peer."""
-        if messages and not self._dead_since_us:
-            self._dead_since_us = now_us
+        if messages and not self.dead_since_us:
+            self.dead_since_us = now_us
         self._change(peer, SenderUsage(0, 0, 0, messages, size_bytes))
 
     def discards_kept(self) -> tuple[int, int]:
@@ -100,8 +100,8 @@ class InboxUsage:
         """Since when the oldest message is in the dead letter, where that is too long ago; 0: it is
         not.
         """
-        warn_us = self._dead_since_us + int(self._limits.warn_dead_after_s * 1_000_000)
-        return self._dead_since_us if self._dead_since_us and warn_us <= now_us else 0
+        warn_us = self.dead_since_us + int(self._limits.warn_dead_after_s * 1_000_000)
+        return self.dead_since_us if self.dead_since_us and warn_us <= now_us else 0
 
     def warnings(self) -> list[str]:
         """What of the dead letter is nearly full and was not told yet; each is told once."""

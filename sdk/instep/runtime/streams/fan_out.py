@@ -288,12 +288,19 @@ class _Member(Feed):
             self.clock_offset_us = self._connection.feed.clock_offset_us
             self.clock_error_us = self._connection.feed.clock_error_us
             self.detects_dead_peer = self._connection.feed.detects_dead_peer
+            self.heard_within_s = self._connection.feed.heard_within_s
 
     @property
     def unheard_s(self) -> float:
         """See `Feed`."""
         feed = self._connection.feed
         return 0.0 if feed is None else feed.unheard_s
+
+    @property
+    def silent_s(self) -> float:
+        """See `Feed`."""
+        feed = self._connection.feed
+        return 0.0 if feed is None else feed.silent_s
 
     @property
     def under_way_s(self) -> float:

@@ -100,6 +100,13 @@ class ReadAhead:
         self._now = now
         self._received_s = self._listens_since_s = self._arrived_s = now()
         self._taken_s: float | None = None
+        self.record_s: float | None = None
+        """When the last record came; None: none has."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether something was read and not taken yet."""
+        return bool(self._queue)
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
@@ -177,6 +184,8 @@ class ReadAhead:
                 chunk = self._decoded(chunk)
                 records, size_bytes = len(chunk.records), chunk.size_bytes
                 self._received_s = self._now()
+                if records:
+                    self.record_s = self._received_s
                 self.state = StreamState.UNKNOWN
                 if not queue:
                     self._arrived_s = self._received_s - self._feed.under_way_s

@@ -28,6 +28,7 @@ from instep.ports.source import Feed, Source
 from instep.runtime.health import StreamHealth
 from instep.runtime.retry import Environment, ReconnectPacing, is_retried_late
 from instep.runtime.settings import ConsumerSettings
+from instep.runtime.streams.ages import StreamAges
 from instep.runtime.streams.last_statements import LastStatements
 from instep.runtime.streams.read_ahead import ReadAhead
 
@@ -100,6 +101,7 @@ class StreamWorker:
         """When the stream was last opened."""
         self._read_s = 0.0
         """When the last readable record came."""
+        self._ages = StreamAges(now)
         self._realign_reason = ""
         """The reason of a requested realignment, kept while the position is unknown."""
         self._feed_realign = ""
@@ -152,7 +154,8 @@ class StreamWorker:
 
     def health(self) -> StreamHealth:
         status = AlignmentStatus() if self._core is None else self._core.status()
-        return StreamHealth(
+        known_us = 0 if self._core is None else self._core.lag.watermark_us
+        health = StreamHealth(
             stream=self.stream.id,
             phase=status.phase,
             attempt=status.attempt,
@@ -180,6 +183,8 @@ class StreamWorker:
             endpoint=self.stream.endpoint,
             failed=self.failure is not None,
         )
+        known_s = (known_us - self._clock_offset_us) / 1e6 if known_us else 0.0
+        return self._ages.add_to(health, status, known_s)
 
     # -- one connection --------------------------------------------------------------------------
 
@@ -206,6 +211,7 @@ class StreamWorker:
         finally:
             if opened_s is not None:
                 self._left_s = self._now()
+            self._ages.disconnected()
             self._feed = self._read_ahead = None
             if self._core is not None:
                 self._core.closed()
@@ -333,6 +339,7 @@ class StreamWorker:
             self._now,
             compacts=self._sink.latest_only and not is_incremental(self.stream),
         )
+        self._ages.connected(feed, read_ahead)
         async with read_ahead.listening():
             await self._carry_out(core)
             while True:
@@ -368,7 +375,8 @@ class StreamWorker:
             again = await self._carry_out(core)
 
     async def _commit(self, core: Alignment, batch: Batch) -> None:
-        result = await self._sink.commit(batch)
+        with self._ages.committing():
+            result = await self._sink.commit(batch)
         self._succeeded = True
         self._suggests_restart = self._suggests_restart and not core.is_proven
         # Counts records of the log, also those that were compacted; baseline rows have no place in

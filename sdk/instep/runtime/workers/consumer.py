@@ -15,7 +15,6 @@ from instep.model.position import Phase
 from instep.model.streams import StreamInfo
 from instep.ports.sink import Sink
 from instep.ports.source import Source
-from instep.runtime.consumer import REPORTS_WITHIN
 from instep.runtime.health import (
     ConsumerState,
     Health,
@@ -24,7 +23,7 @@ from instep.runtime.health import (
     unread_stream,
     withdrawn_stream,
 )
-from instep.runtime.lifecycle import SinkService, first_error
+from instep.runtime.lifecycle import REPORTS_WITHIN, SinkService, first_error
 from instep.runtime.retry import Environment, backoff_s, late_wait_s
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.discovery import StreamDiscovery
@@ -118,9 +117,18 @@ class MultiProcessConsumer(SinkService):
             left=next((report.left for report in reports if report.left), ""),
             pair=self._pair_health(),
             loop_lag_s=max([self._lag.worst_s, *(report.loop_lag_s for report in reports)]),
+            store_age_s=self._worst_store_age_s(),
+            stale_after_s=self._settings.stale_after_s,
         )
 
     # -- inner parts -----------------------------------------------------------------------------
+
+    def _worst_store_age_s(self) -> float | None:
+        """How long ago the store answered the worker that waits longest for it."""
+        if self._stands_by:
+            return self._store_age_s()
+        known = [one.store_age_s() for one in self._workers if one.streams]
+        return None if not known or None in known else max(filter(None, known), default=0.0)
 
     async def _close(self) -> None:
         await self._source.close()
@@ -341,7 +349,7 @@ class _Worker:
         self.number = number
         self.process = process
         self._monotonic = monotonic
-        self._heard_s = 0.0
+        self._heard_s = self._reported_s = 0.0
         self.streams: dict[str, StreamHealth] = {}
         self.health: Health | None = None
         self.failure: InstepError | None = None
@@ -369,16 +377,26 @@ class _Worker:
         """For how long it runs and has not reported, in seconds."""
         return 0.0 if self.process.pid is None else self._monotonic() - self._heard_s
 
+    def reported_s(self) -> float:
+        """How long ago it reported last, whether it runs or not."""
+        return self._monotonic() - self._reported_s
+
+    def store_age_s(self) -> float | None:
+        """How long ago its store answered it; None: never yet."""
+        if self.health is None or self.health.store_age_s is None:
+            return None
+        return self.health.store_age_s + self.reported_s()
+
     def heard_of(self) -> dict[str, StreamHealth]:
         """The health of its streams, with the age of what it said."""
-        silent_s = self.silent_s()
+        silent_s, reported_s = self.silent_s(), self.reported_s()
         return {
-            id_: msgspec.structs.replace(stream, heard_s=silent_s)
+            id_: msgspec.structs.replace(stream.aged(reported_s), heard_s=silent_s)
             for id_, stream in self.streams.items()
         }
 
     def heard(self, report: WorkerReport) -> None:
-        self._heard_s = self._monotonic()
+        self._heard_s = self._reported_s = self._monotonic()
         if report.failure is not None:
             self.failure = report.failure.error()
         if report.health is None:

@@ -79,6 +79,8 @@ class IsolatedConsumer(Service):
         self._before: Health | None = None
         """What processes that have ended had counted."""
         self._health: Health | None = None
+        self._reported_s = 0.0
+        """When it was last reported."""
         self._received_before = 0
         self._received_bytes: int | None = None
         self._aligned = False
@@ -107,6 +109,8 @@ class IsolatedConsumer(Service):
     def health(self) -> Health:
         """The health as last reported. Never waits."""
         health = self._health
+        if health is not None:
+            health = health.aged(self._environment.monotonic() - self._reported_s)
         if health is None:
             health = Health(consumer=self.name, state=self._state, error="", streams=())
         elif self._child.is_stale and self._error is None:
@@ -155,6 +159,7 @@ class IsolatedConsumer(Service):
             return
         place = self._place
         self._health = counted(report.healths[place], self._before)
+        self._reported_s = self._environment.monotonic()
         self._received_bytes = report.received_bytes[place]
         for of, event in report.events:
             if of == place:

@@ -11,8 +11,9 @@ import msgspec
 
 from instep.ports.sink import Sink
 from instep.ports.source import Source
-from instep.runtime.consumer import REPORTS_WITHIN, Consumer
+from instep.runtime.consumer import Consumer
 from instep.runtime.health import ConsumerEvent
+from instep.runtime.lifecycle import REPORTS_WITHIN
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.assigned_streams import AssignedStreams
 from instep.runtime.supervision import until_first_ended

@@ -1,0 +1,105 @@
+"""When a stream was heard, read and committed last. Ages are computed when they are asked for: one
+that the last record sets stays at its best value while nothing comes any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from instep.alignment.lag import Fidelity
+from instep.alignment.machine import AlignmentStatus
+from instep.model.position import Phase
+from instep.ports.source import Feed
+from instep.runtime.health import StreamHealth
+from instep.runtime.streams.read_ahead import ReadAhead
+
+__all__ = ["StreamAges"]
+
+
+class StreamAges:
+    """The ages of one stream, over all its connections. Times are seconds of one clock, which is
+    monotonic.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._feed: Feed | None = None
+        self._read_ahead: ReadAhead | None = None
+        self._heard_s: float | None = None
+        self._record_s: float | None = None
+        self._committed_s: float | None = None
+        self._commit_began_s: float | None = None
+        self._phase = Phase.UNALIGNED
+        self._phase_since_s = now()
+
+    def connected(self, feed: Feed, read_ahead: ReadAhead) -> None:
+        """The stream is read over this connection from now on."""
+        self._feed, self._read_ahead = feed, read_ahead
+
+    def disconnected(self) -> None:
+        """That connection is over."""
+        self._heard_s, self._record_s = self._last_heard_s(), self._last_record_s()
+        self._feed = self._read_ahead = None
+
+    @contextmanager
+    def committing(self) -> Iterator[None]:
+        """A commit is under way in this context; it is durable where nothing is raised."""
+        self._commit_began_s = self._now()
+        try:
+            yield
+        finally:
+            self._commit_began_s = None
+        self._committed_s = self._now()
+
+    def add_to(self, health: StreamHealth, status: AlignmentStatus, known_s: float) -> StreamHealth:
+        """The health with all ages of now.
+
+        `known_s` is the time up to which nothing is missing, as far as the alignment has noted it
+        (A8); 0: nothing is known.
+        """
+        now_s = self._now()
+        if status.phase is not self._phase:
+            self._phase, self._phase_since_s = status.phase, now_s
+        if known_s and self._silent_at_end(status):
+            assert self._feed is not None
+            known_s = max(known_s, now_s - self._feed.unheard_s)
+        behind_s = _age_s(known_s or None, now_s)
+        if behind_s is not None and health.fidelity is not Fidelity.LOST:
+            health = health.delayed(behind_s)
+        return msgspec.structs.replace(
+            health,
+            heard_age_s=_age_s(self._last_heard_s(), now_s),
+            heard_within_s=None if self._feed is None else self._feed.heard_within_s,
+            record_age_s=_age_s(self._last_record_s(), now_s),
+            commit_age_s=_age_s(self._committed_s, now_s),
+            committing_s=_age_s(self._commit_began_s, now_s) or 0.0,
+            behind_s=behind_s,
+            phase_age_s=now_s - self._phase_since_s,
+        )
+
+    def _silent_at_end(self, status: AlignmentStatus) -> bool:
+        """Whether all that came is committed, and nothing comes: then all is known up to the last
+        sign of life.
+        """
+        feed, read_ahead = self._feed, self._read_ahead
+        if feed is None or feed.heard_within_s is None or read_ahead is None or read_ahead.holds:
+            return False
+        silent = status.caught_up and not status.read_delay_s
+        return silent and status.phase is Phase.ALIGNED and self._commit_began_s is None
+
+    def _last_heard_s(self) -> float | None:
+        feed = self._feed
+        if feed is None or feed.heard_within_s is None:
+            return self._heard_s
+        return self._now() - feed.silent_s
+
+    def _last_record_s(self) -> float | None:
+        read_ahead = self._read_ahead
+        return self._record_s if read_ahead is None else read_ahead.record_s or self._record_s
+
+
+def _age_s(at_s: float | None, now_s: float) -> float | None:
+    return None if at_s is None else max(0.0, now_s - at_s)
