@@ -19,6 +19,7 @@ FLOORS = (
     ("alignment", "sequencing", "coordination"),
     ("ports",),
     ("runtime",),
+    ("metrics",),
     ("config",),
     ("cli", "testing"),
 )

@@ -18,8 +18,8 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 PURE = frozenset({
     "__future__", "abc", "base64", "binascii", "bisect", "collections", "contextlib", "copy",
     "dataclasses", "enum", "fractions", "functools", "hashlib", "heapq", "hmac", "importlib",
-    "itertools", "json", "math", "msgspec", "operator", "re", "string", "struct", "textwrap",
-    "types", "typing", "unicodedata", "warnings", "weakref",
+    "ipaddress", "itertools", "json", "math", "msgspec", "operator", "re", "string", "struct",
+    "textwrap", "types", "typing", "unicodedata", "warnings", "weakref",
 })
 # fmt: on
 KINDS_OF_DATABASE = {"sqlite", "postgresql"}

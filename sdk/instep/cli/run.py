@@ -6,21 +6,26 @@ import asyncio
 import gc
 import sys
 from collections.abc import Iterator
-from typing import Annotated
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from instep.cli.heap import share_one_heap
-from instep.cli.log_lines import log_to_stderr
+from instep.cli.log_lines import log_to_stderr, say
 from instep.cli.output import Format
 from instep.cli.progress_view import LinesView, LiveView
 from instep.cli.signals import outlive_hangup, until_signalled
-from instep.cli.store import ConfigArgument, ConsumerOption, configured
+from instep.cli.store import ConfigArgument, ConsumerOption, chosen_of
 from instep.cli.worker import services_of
+from instep.config.file import Configuration, default_path, load
 from instep.errors import ConfigurationError, NotAlignedError, UnreadableRecordsError
 from instep.model.freshness import FreshnessState
 from instep.runtime.group import Group
 from instep.runtime.supervision import until_first_ended
+
+if TYPE_CHECKING:
+    from instep.metrics.port import OperationsPort
 
 __all__ = ["run"]
 
@@ -81,14 +86,26 @@ def run(
     if output is None:
         output = Format.TABLE if sys.stdout.isatty() else Format.JSONL
     log_to_stderr(output)
-    consumers = configured(config, consumer)
+    configuration = load(config or default_path())
     # Made first: it imports the plug-ins, and a signal meanwhile has nothing to complete.
-    group = Group([each for one in consumers for each in services_of(one)])
-    until_signalled(_run(group, until_aligned, timeout_s, output, period_s))
+    group = Group([each for one in chosen_of(configuration, consumer) for each in services_of(one)])
+    port = _port(configuration, group)
+    until_signalled(_run(group, port, until_aligned, timeout_s, output, period_s))
+
+
+def _port(configuration: Configuration, group: Group) -> OperationsPort | None:
+    """What serves the figures, where that is configured."""
+    if not configuration.operations.listen:
+        return None
+    from instep.metrics.port import OperationsPort
+
+    where = f"{configuration.path}: operations.listen"
+    return OperationsPort(lambda: group.consumers, configuration.operations.listen, where)
 
 
 async def _run(
     group: Group,
+    port: OperationsPort | None,
     until_aligned: bool,
     timeout_s: float | None,
     output: Format,
@@ -96,7 +113,9 @@ async def _run(
 ) -> None:
     view = LiveView(group) if output is Format.TABLE else LinesView(group, period_s)
     try:
-        async with view, group:
+        async with port or nullcontext(), view, group:
+            if port is not None:
+                say(f"it tells how it does on {port.address}", logger="instep.operations")
             # What start-up has made stays: modules, above all. A garbage collection that looks
             # through all of it holds the event loop up.
             gc.collect()

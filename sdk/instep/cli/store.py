@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from instep.config.file import ConsumerConfiguration, default_path, load
+from instep.config.file import Configuration, ConsumerConfiguration, default_path, load
 from instep.config.plugins import store_plugin
 from instep.config.shown import shown_text
 from instep.errors import ConfigurationError
@@ -31,6 +31,7 @@ __all__ = [
     "OpenStore",
     "StoreOption",
     "StreamOption",
+    "chosen_of",
     "configured",
     "find_streams",
     "leases_of",
@@ -229,7 +230,13 @@ def configured(config: Path | None, consumer: str | None) -> list[ConsumerConfig
     """The consumers of the file that are meant: all, or the named one. Raises
     `ConfigurationError`.
     """
-    configuration = load(config or default_path())
+    return chosen_of(load(config or default_path()), consumer)
+
+
+def chosen_of(configuration: Configuration, consumer: str | None) -> list[ConsumerConfiguration]:
+    """The consumers of a configuration that are meant: all, or the named one. Raises
+    `ConfigurationError`.
+    """
     chosen = [one for one in configuration.consumers if consumer in (None, one.name)]
     if not chosen:
         known = [one.name for one in configuration.consumers]

@@ -18,6 +18,7 @@ import msgspec
 from instep.config.env_vars import expand, redact
 from instep.config.options import read_table, unknown_key
 from instep.errors import ConfigurationError
+from instep.model.listen import parse_listen
 from instep.runtime.settings import ConsumerSettings
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "FileTable",
     "Isolation",
     "MemoryLimit",
+    "OperationsTable",
     "PluginConfiguration",
     "default_path",
     "load",
@@ -48,6 +50,15 @@ class Isolation(StrEnum):
     """In a process of its own: what ends it ends no other consumer."""
 
 
+class OperationsTable(msgspec.Struct, frozen=True, kw_only=True):
+    """How a process shows how it does."""
+
+    listen: str = ""
+    """Where `instep run` serves `/livez`, `/readyz`, `/startupz`, `/metrics` and `/status.json`:
+    `"127.0.0.1:9464"`; loopback where no host is named. It only reads, and asks for no password.
+    Empty: nowhere."""
+
+
 class FileTable(msgspec.Struct, frozen=True, kw_only=True):
     """The top of the file: what holds for each consumer that does not say otherwise."""
 
@@ -57,6 +68,8 @@ class FileTable(msgspec.Struct, frozen=True, kw_only=True):
     memory_limit_bytes: MemoryLimit = 0
     """Most memory of such a process (Linux): one that takes more is killed, and started again. 0:
     no limit."""
+    operations: OperationsTable = OperationsTable()
+    """How a process shows how it does."""
 
 
 class _Placing(msgspec.Struct, frozen=True):
@@ -110,6 +123,7 @@ class Configuration:
 
     path: Path
     consumers: tuple[ConsumerConfiguration, ...]
+    operations: OperationsTable
 
 
 def default_path(environ: Mapping[str, str] = os.environ) -> Path:
@@ -140,7 +154,10 @@ def load(path: Path | str, environ: Mapping[str, str] = os.environ) -> Configura
         )
     top = {key: value for key, value in document.items() if key != "consumers"}
     filled, _ = expand(top, place, environ)
+    _only_fields(filled, FileTable, place)
     default = read_table(FileTable, filled, place)
+    if default.operations.listen:
+        parse_listen(default.operations.listen, f"{place}: operations.listen")
     consumers = tuple(
         _consumer(table, f"{place}: consumers[{index}]", environ, default)
         for index, table in enumerate(tables)
@@ -154,7 +171,7 @@ def load(path: Path | str, environ: Mapping[str, str] = os.environ) -> Configura
                 hint="give each consumer a name of its own: positions are stored under it",
             )
         seen[consumer.name] = index
-    return Configuration(path, consumers)
+    return Configuration(path, consumers, default.operations)
 
 
 def _parsed(path: Path, place: str) -> dict[str, Any]:
@@ -239,7 +256,8 @@ def _placing(
 ) -> _Placing:
     """In which processes a consumer runs."""
     stated = {key: table[key] for key in _Placing.__struct_fields__ if key in table}
-    given, _ = expand({"workers": 1, **msgspec.structs.asdict(default), **stated}, where, environ)
+    usual = {key: getattr(default, key, 1) for key in _Placing.__struct_fields__}
+    given, _ = expand(usual | stated, where, environ)
     placing = read_table(_Placing, given, where)
     if placing.memory_limit_bytes and sys.platform != "linux":
         raise ConfigurationError(

@@ -139,7 +139,7 @@ def _tables(
     hints = get_type_hints(struct)
     for field in fields:
         for inner, listed in _structs(hints[field.name]):
-            at = f"{path}.{field.encode_name}"
+            at = f"{path}.{field.encode_name}".lstrip(".")
             tag = inner.__struct_config__.tag
             yield from _tables(
                 inner, at, plugin, kind=tag if isinstance(tag, str) else "", repeated=listed

@@ -45,6 +45,11 @@ class ActiveStandby:
         """The lease as last read."""
         return self._contender.seen
 
+    @property
+    def lease_s(self) -> float:
+        """How long the lease lasts without being renewed, in seconds."""
+        return self._lease.lease_s
+
     def read_age_s(self) -> float | None:
         """How long ago the lease was read, taken or renewed last, in seconds; None: never yet."""
         return None if self._read_s is None else _now_s() - self._read_s

@@ -102,6 +102,8 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
     """How far the last connections came, if several in a row came no further than those before;
     empty while there is progress (A16).
     """
+    process_lost: bool = False
+    """Whether the process that follows it has ended or hangs: nothing of this is of now."""
     heard_age_s: float | None = None
     """How long ago anything came from the provider, a Pong too, in seconds; None: never since the
     process started, or the connection cannot tell.
@@ -263,6 +265,8 @@ class PairHealth(msgspec.Struct, frozen=True, kw_only=True):
     holder: str
     """The holder of the lease as last read; empty: none."""
     epoch: int
+    lease_s: float = 0.0
+    """How long the lease lasts without being renewed."""
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -288,6 +292,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """
     stale_after_s: float = 0.0
     """From which age of that on the store is away or hangs."""
+    process_lost: bool = False
+    """Whether the process in which it runs has ended or hangs; `error` says how."""
 
     def aged(self, by_s: float) -> Health:
         """The same, as it is known so many seconds after it was said."""

@@ -91,6 +91,11 @@ class Service(ABC):
         return None
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that it runs in; None before it was started."""
+        return None if self._task is None else self._task.get_loop()
+
+    @property
     def error(self) -> Exception | None:
         """The fatal error that has ended it; None if there was none."""
         return self._error
@@ -262,7 +267,12 @@ class SinkService(Service):
         if self._pair is None:
             return None
         seen = self._pair.seen
-        return PairHealth(role=self._pair.role, holder=seen.holder, epoch=seen.epoch)
+        return PairHealth(
+            role=self._pair.role,
+            holder=seen.holder,
+            epoch=seen.epoch,
+            lease_s=self._pair.lease_s,
+        )
 
     def _error_text(self, error: str) -> str:
         """Why it does not work, the most severe reason first; empty if it works."""

@@ -43,6 +43,7 @@ def lost(health: Health, why: str) -> Health:
     return msgspec.structs.replace(
         health,
         error=why,
+        process_lost=True,
         streams=tuple(disconnected(one, why) for one in health.streams),
         intake=None if intake is None else msgspec.structs.replace(intake, address="", queued=0),
     )
@@ -51,7 +52,11 @@ def lost(health: Health, why: str) -> Health:
 def disconnected(stream: StreamHealth, why: str) -> StreamHealth:
     """The same of a stream."""
     return msgspec.structs.replace(
-        stream, connected=False, caught_up=False, last_error=stream.last_error or why
+        stream,
+        connected=False,
+        caught_up=False,
+        process_lost=True,
+        last_error=stream.last_error or why,
     )
 
 

@@ -1,0 +1,206 @@
+"""The port on which a process says how it does: probes, metrics, and all figures as JSON.
+
+It only reads. Health is read in the event loop, which owns it; text is made of it in a thread, so
+that a scrape of many streams holds nothing up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+from aiohttp import web
+
+from instep.errors import ConfigurationError
+from instep.metrics.figures import facts_of
+from instep.metrics.readiness import Reading, faults_of
+from instep.model.listen import parse_listen
+from instep.runtime.health import Health
+from instep.runtime.lifecycle import Service
+
+__all__ = ["OperationsPort"]
+
+_MOST_REQUESTS: Final = 16
+"""Most requests that are answered at once; further ones get 503."""
+_LIVE_WITHIN_S: Final = 5.0
+_PAGES: Final = """\
+/livez        the process moves
+/readyz       the copy is in step; ?consumer=NAME, ?role=reader
+/startupz     it was in step once
+/metrics      for Prometheus
+/status.json  every figure
+"""
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class OperationsPort:
+    """Serves from `__aenter__` to `__aexit__`.
+
+    Promised: `/livez` fails only where the process does not move, never because of a provider or a
+    database; `/readyz` says 200 only while each consumer is in step or stands by, and else 503 with
+    a line for each reason, which begins with who has to act.
+    """
+
+    def __init__(self, consumers: Callable[[], Sequence[Service]], listen: str, where: str) -> None:
+        """`consumers` are asked for at each request: they may change. `listen` is as in
+        `parse_listen`, port 0 for a free one, and `where` its place in the configuration.
+        """
+        self._consumers = consumers
+        self._host, self._port = parse_listen(listen, where)
+        self._where = where
+        self._started: set[str] = set()
+        """Consumers that were ready once."""
+        self._runner: web.AppRunner | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._requests = 0
+
+    def __repr__(self) -> str:
+        return f"<OperationsPort {self.address or 'closed'}>"
+
+    @property
+    def address(self) -> str:
+        """Its URL, with the actual port; empty while it is closed."""
+        if self._runner is None or not self._runner.addresses:
+            return ""
+        host, port = self._runner.addresses[0][:2]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    async def __aenter__(self) -> Self:
+        """Listen. Raises `ConfigurationError` where that is not possible."""
+        app = web.Application(middlewares=[self._bounded])
+        app.add_routes(
+            [
+                web.get("/", _pages),
+                web.get("/livez", self._live),
+                web.get("/readyz", self._ready),
+                web.get("/startupz", self._startup),
+                web.get("/metrics", self._metrics),
+                web.get("/status.json", self._status),
+            ]
+        )
+        self._thread = ThreadPoolExecutor(1, "instep operations")
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self._host, self._port).start()
+        except OSError as error:
+            await self.__aexit__(None, None, None)
+            raise ConfigurationError(
+                f"cannot listen on {self._host}, port {self._port}: {error.strerror}",
+                where=self._where,
+                hint="choose another port, or end what listens there",
+                key="listen",
+            ) from error
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close all connections."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+    # -- pages -----------------------------------------------------------------------------------
+
+    @web.middleware
+    async def _bounded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        if self._requests >= _MOST_REQUESTS:
+            return _text("too many requests at once", 503)
+        self._requests += 1
+        try:
+            response = await handler(request)
+        finally:
+            self._requests -= 1
+        response.headers["Cache-Control"] = "no-store"
+        return response
+
+    async def _live(self, _request: web.Request) -> web.Response:
+        """That this runs shows that the event loop moves; that a thread gets its turn, that the
+        interpreter does.
+        """
+        try:
+            async with asyncio.timeout(_LIVE_WITHIN_S):
+                await self._in_thread(lambda: b"")
+        except TimeoutError:
+            return _text("no thread gets its turn", 503)
+        return _text("live")
+
+    async def _ready(self, request: web.Request) -> web.Response:
+        role = request.query.get("role", Reading.WRITER)
+        if role not in tuple(Reading):
+            return _text(f"role is {' or '.join(Reading)}", 400)
+        healths = self._healths()
+        if name := request.query.get("consumer"):
+            healths = [one for one in healths if one.consumer == name]
+            if not healths:
+                return _text("there is no such consumer", 404)
+        faults = faults_of(healths, Reading(role))
+        if not faults:
+            return _text("ready")
+        return _text("\n".join(["not ready", *map(str, faults)]), 503)
+
+    async def _startup(self, _request: web.Request) -> web.Response:
+        healths = self._healths()
+        waits = [one.consumer for one in healths if one.consumer not in self._started]
+        if not waits:
+            return _text("started")
+        return _text("\n".join(["not in step yet", *waits]), 503)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        try:
+            from instep.metrics.exposition import exposed  # noqa: PLC0415 - an extra
+        except ImportError:
+            return _text('metrics need prometheus-client: pip install "instep[metrics]"', 501)
+        healths, accept = self._healths(), request.headers.get("Accept", "")
+        types: list[str] = []
+
+        def write() -> bytes:
+            body, content_type = exposed(healths, accept)
+            types.append(content_type)
+            return body
+
+        body = await self._in_thread(write)
+        return web.Response(body=body, headers={"Content-Type": types[0]})
+
+    async def _status(self, _request: web.Request) -> web.Response:
+        healths = self._healths()
+        at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+        def write() -> bytes:
+            consumers = [facts_of(one) for one in healths]
+            ready = all(one["ready"] for one in consumers)
+            return msgspec.json.encode({"at": at, "ready": ready, "consumers": consumers})
+
+        return web.Response(body=await self._in_thread(write), content_type="application/json")
+
+    # -- inner parts -----------------------------------------------------------------------------
+
+    def _healths(self) -> list[Health]:
+        healths = [one.health() for one in self._consumers()]
+        waiting = [one for one in healths if one.consumer not in self._started]
+        self._started |= {one.consumer for one in waiting if not faults_of([one])}
+        return healths
+
+    async def _in_thread(self, write: Callable[[], bytes]) -> bytes:
+        # One of its own: that of the loop may be waiting for a database.
+        return await asyncio.get_running_loop().run_in_executor(self._thread, write)
+
+
+async def _pages(_request: web.Request) -> web.Response:
+    return _text(_PAGES.rstrip())
+
+
+def _text(text: str, status: int = 200) -> web.Response:
+    return web.Response(text=f"{text}\n", status=status)

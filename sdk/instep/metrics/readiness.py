@@ -1,0 +1,156 @@
+"""Whether a consumer is ready, and who is at fault where it is not. Pure.
+
+Ready is what moves: heard, read, committed and in step (A17: entities that are unproven are shown,
+and do not end it). A quiet network is ready, a hung peer and a blocked database are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from instep.model.freshness import FreshnessState
+from instep.model.position import Phase
+from instep.runtime.health import ConsumerState, Health, StreamHealth
+
+__all__ = ["CONFIRMING_S", "Fault", "Part", "Reading", "faults_of", "is_ready"]
+
+CONFIRMING_S: Final = 60.0
+"""So long, in seconds, a stream that was aligned may find out whether it goes on (A2)."""
+
+
+class Part(StrEnum):
+    """Who has to act, or whom one waits for."""
+
+    PROVIDER = "provider"
+    """The provider, or the way to it."""
+    STORE = "store"
+    """The database, or the way to it."""
+    CONSUMER = "consumer"
+    """This program: it is on its way, or has failed."""
+    OPERATOR = "operator"
+    """A decision is waited for."""
+
+
+class Reading(StrEnum):
+    """For what readiness is asked."""
+
+    WRITER = "writer"
+    """Whether the store is kept in step, by this process or, of a standby, by another one that this
+    one can take over from.
+    """
+    READER = "reader"
+    """Whether the store can be read here, whoever keeps it in step."""
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Why a consumer, or one of its streams, is not ready."""
+
+    part: Part
+    consumer: str
+    stream: str
+    """Empty for the consumer as a whole."""
+    text: str
+
+    def __str__(self) -> str:
+        place = f"{self.consumer} / {self.stream}" if self.stream else self.consumer
+        return f"{self.part}: {place}: {self.text}"
+
+
+def is_ready(faults: Sequence[Fault]) -> bool:
+    """Whether nothing stands against it."""
+    return not faults
+
+
+def faults_of(healths: Iterable[Health], role: Reading = Reading.WRITER) -> list[Fault]:
+    """What stands against these consumers being ready; empty: they are."""
+    found: list[Fault] = []
+    for health in healths:
+        found += _faults(health, role)
+    return found
+
+
+def _faults(health: Health, role: Reading) -> Iterator[Fault]:
+    def fault(part: Part, text: str, stream: str = "") -> Fault:
+        return Fault(part, health.consumer, stream, text)
+
+    if health.state in (ConsumerState.FAILED, ConsumerState.STOPPED):
+        yield fault(Part.CONSUMER, f"it has {health.state}: {health.error}".rstrip(": "))
+        return
+    if health.process_lost:
+        yield fault(Part.CONSUMER, health.error)
+        return
+    if (text := _store_trouble(health)) is not None:
+        yield fault(Part.STORE, text)
+        if role is Reading.WRITER:
+            # Streams that wait for the store say nothing of their provider.
+            yield from _stream_faults(health, only=Part.STORE)
+        return
+    if role is Reading.READER or health.state is ConsumerState.STANDBY:
+        return
+    if health.intake is not None:
+        if not health.intake.address or health.error:
+            yield fault(Part.CONSUMER, health.error or "it does not listen yet")
+        return
+    if not health.streams:
+        text = f"it is {health.state}: {health.error}".rstrip(": ")
+        yield fault(Part.PROVIDER if health.error else Part.CONSUMER, text)
+        return
+    yield from _stream_faults(health)
+
+
+def _store_trouble(health: Health) -> str | None:
+    """Why the store counts as away; None: it answers."""
+    age_s, limit_s = health.store_age_s, health.stale_after_s
+    if health.state is ConsumerState.STANDBY and health.pair is not None:
+        # A standby reads the lease, no more often than it can expire.
+        limit_s = max(limit_s, health.pair.lease_s)
+    if age_s is None:
+        if health.state is ConsumerState.STARTING or health.error:
+            return f"it has not answered yet: {health.error}".rstrip(": ")
+        return "it has not answered yet"
+    return f"it has not answered for {age_s:,.0f} s" if age_s > limit_s else None
+
+
+def _stream_faults(health: Health, only: Part | None = None) -> Iterator[Fault]:
+    for stream in health.streams:
+        found = _stream_trouble(stream)
+        if found is not None and only in (None, found[0]):
+            yield Fault(found[0], health.consumer, stream.stream, found[1])
+
+
+def _is_unheard(stream: StreamHealth) -> bool:
+    heard_s, limit_s = stream.heard_age_s, stream.heard_within_s
+    return heard_s is not None and limit_s is not None and heard_s > limit_s
+
+
+def _stream_trouble(stream: StreamHealth) -> tuple[Part, str] | None:
+    """What stands against one stream; None: it is ready."""
+    fresh = stream.freshness
+    state, why = fresh.state, stream.no_progress or stream.last_error
+    if state is FreshnessState.NOT_OFFERED:
+        return None
+    if stream.process_lost or state is FreshnessState.STALE:
+        return Part.CONSUMER, why if stream.process_lost else fresh.text
+    if stream.committing_s > stream.stale_after_s:
+        return Part.STORE, f"a commit takes {stream.committing_s:,.0f} s already"
+    if state is FreshnessState.DISCONNECTED:
+        return Part.PROVIDER, f"{fresh.text}{': ' * bool(why)}{why}"
+    # While a commit runs, the socket may not be read, and the silence may be ours.
+    if _is_unheard(stream) and not stream.committing_s:
+        return Part.PROVIDER, f"it was not heard for {stream.heard_age_s:,.0f} s"
+    if stream.phase is Phase.CONFIRMING:
+        age_s = stream.phase_age_s or 0.0
+        if age_s <= CONFIRMING_S:
+            return None
+        return Part.PROVIDER, f"for {age_s:,.0f} s nothing proves that it goes on where it was left"
+    if fresh.in_step:
+        return None
+    if state is FreshnessState.UNREADABLE or stream.phase is Phase.LOST:
+        return Part.PROVIDER, fresh.text
+    if stream.phase is Phase.SWEEP_HELD:
+        return Part.OPERATOR, "a sweep is held: it would remove more than the guard allows"
+    return Part.CONSUMER, f"{fresh.text}, attempt {stream.attempt}{', ' * bool(why)}{why}"
