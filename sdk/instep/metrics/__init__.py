@@ -37,7 +37,7 @@ def collector(*consumers: Service) -> Collector:
     prometheus-client is not installed.
     """
     try:
-        from instep.metrics.exposition import HealthCollector  # noqa: PLC0415 - an extra
+        from instep.metrics.prometheus import HealthCollector  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ConfigurationError(
             "metrics need prometheus-client",

@@ -9,23 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from instep.metrics.readiness import Fault, Part, faults_of
 from instep.model.position import Phase
-from instep.runtime.health import ConsumerState, Health, IntakeHealth, StreamHealth
+from instep.runtime.health import ConsumerState, Health, StreamHealth
 
 __all__ = [
     "FIGURES",
     "STREAMS_SHOWN",
     "Figure",
     "FigureKind",
+    "Judged",
     "Sample",
     "Subject",
     "Unit",
     "facts_of",
+    "judged",
+    "labelled",
     "samples",
 ]
 
@@ -56,7 +59,7 @@ class Subject(StrEnum):
 
 
 Value = float | int | None
-Read = Callable[[Any], "Value | Mapping[Any, Value]"]
+Read = Callable[[Any, Sequence[Fault]], "Value | Mapping[Any, Value]"]
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -70,7 +73,9 @@ class Figure(msgspec.Struct, frozen=True):
     unit: Unit
     subject: Subject
     read: Read
-    """Reads it from the health of its subject. None: not known, so it is not shown."""
+    """Reads it from the health of its subject and what stands against that. None: not known, so it
+    is not shown.
+    """
     meaning: str
     question: str
     """What an operator asks that it answers."""
@@ -84,30 +89,6 @@ class Figure(msgspec.Struct, frozen=True):
         """All labels, in order."""
         names = ("consumer", "stream") if self.subject is Subject.STREAM else ("consumer",)
         return (*names, self.label) if self.label else names
-
-
-class _Judged(msgspec.Struct, frozen=True):
-    """A consumer, and what stands against its being ready."""
-
-    health: Health
-    faults: Sequence[Fault]
-
-
-class _JudgedStream(msgspec.Struct, frozen=True):
-    stream: StreamHealth
-    ready: bool
-
-
-def _consumer(read: Callable[[Health], Any]) -> Read:
-    return lambda judged: read(judged.health)
-
-
-def _stream(read: Callable[[StreamHealth], Any]) -> Read:
-    return lambda judged: read(judged.stream)
-
-
-def _intake(read: Callable[[IntakeHealth], Any]) -> Read:
-    return read
 
 
 def _counted(faults: Sequence[Fault]) -> Mapping[Any, Value]:
@@ -148,154 +129,154 @@ _VOCABULARIES: Final = {
 # fmt: off
 FIGURES: Final[tuple[Figure, ...]] = (
     *_figures(Subject.CONSUMER, (
-        ("ready", "ready", "gauge", lambda judged: not judged.faults,
+        ("ready", "ready", "gauge", lambda _, faults: not faults,
          "1 where nothing stands against it: in step, heard and committed, or standing by",
          "Is the copy in step now?"),
         ("faults{part}", "faults_by_part", "gauge",
-         lambda judged: _counted(judged.faults),
+         lambda _, faults: _counted(faults),
          "what stands against its being ready, by who has to act",
          "Who is at fault?"),
-        ("state{state}", "state", "gauge", _consumer(lambda one: {one.state: 1}),
+        ("state{state}", "state", "gauge", lambda one, _: {one.state: 1},
          "1 for the state that it is in; the others are not shown",
          "Does it run, stand by, or has it failed?"),
-        ("streams", "streams_offered", "gauge", _consumer(lambda one: len(one.streams)),
+        ("streams", "streams_offered", "gauge", lambda one, _: len(one.streams),
          "streams that it follows, or is to follow",
          "Are all streams there?"),
         ("store_answer_age_seconds", "store_answer_age_s", "gauge seconds",
-         _consumer(lambda one: one.store_age_s),
+         lambda one, _: one.store_age_s,
          "how long ago the store answered last",
          "Is the database away, or does it hang?"),
         ("loop_lag_seconds", "loop_lag_s", "gauge seconds",
-         _consumer(lambda one: one.loop_lag_s),
+         lambda one, _: one.loop_lag_s,
          "by how much the event loop was late at worst in the last minute or two",
          "Has the process enough processor time?"),
         ("lease_held", "lease_held", "gauge",
-         _consumer(lambda one: None if one.pair is None else one.pair.role == "active"),
+         lambda one, _: None if one.pair is None else one.pair.role == "active",
          "1 where this process of a pair is the active one, 0 where it stands by",
          "Which process of the pair works?"),
         ("lease_epoch", "lease_epoch", "gauge",
-         _consumer(lambda one: None if one.pair is None else one.pair.epoch),
+         lambda one, _: None if one.pair is None else one.pair.epoch,
          "how often the lease was taken, as last read",
          "Does the pair change hands too often?"),
     )),
     *_figures(Subject.STREAM, (
-        ("ready", "ready", "gauge", lambda judged: judged.ready,
+        ("ready", "ready", "gauge", lambda _, faults: not faults,
          "1 where nothing stands against the stream",
          "Which stream is not in step?"),
-        ("connected", "connected", "gauge", _stream(lambda one: one.connected),
+        ("connected", "connected", "gauge", lambda one, _: one.connected,
          "1 while it has a connection",
          "Is there a connection?"),
-        ("phase{phase}", "phase", "gauge", _stream(lambda one: {one.phase: 1}),
+        ("phase{phase}", "phase", "gauge", lambda one, _: {one.phase: 1},
          "1 for the phase that it is in; the others are not shown",
          "How far has the alignment come?"),
         ("phase_age_seconds", "phase_age_s", "gauge seconds",
-         _stream(lambda one: one.phase_age_s),
+         lambda one, _: one.phase_age_s,
          "for how long it is in that phase, as far as this process knows",
          "Is it stuck?"),
         ("heard_age_seconds", "heard_age_s", "gauge seconds",
-         _stream(lambda one: one.heard_age_s),
+         lambda one, _: one.heard_age_s,
          "how long ago anything came from the provider, a Pong too, where the connection can tell",
          "Does the provider hang?"),
         ("heard_limit_seconds", "heard_within_s", "gauge seconds",
-         _stream(lambda one: one.heard_within_s),
+         lambda one, _: one.heard_within_s,
          "from which age of that on the provider is gone",
          "When does a silence count?"),
         ("record_age_seconds", "record_age_s", "gauge seconds",
-         _stream(lambda one: one.record_age_s),
+         lambda one, _: one.record_age_s,
          "how long ago the last record came; in a quiet network it grows",
          "When has something changed last?"),
         ("commit_age_seconds", "commit_age_s", "gauge seconds",
-         _stream(lambda one: one.commit_age_s),
+         lambda one, _: one.commit_age_s,
          "how long ago a commit was durable",
          "When was something written last?"),
         ("committing_seconds", "committing_s", "gauge seconds",
-         _stream(lambda one: one.committing_s),
+         lambda one, _: one.committing_s,
          "how long the commit under way takes already; 0: there is none",
          "Is a commit stuck in the database?"),
-        ("behind_seconds", "behind_s", "gauge seconds", _stream(lambda one: one.behind_s),
+        ("behind_seconds", "behind_s", "gauge seconds", lambda one, _: one.behind_s,
          "the greatest age of a change that may be missing (A8)",
          "How old is what the store shows?"),
         ("margin_seconds{mark}", "margin_s", "gauge seconds",
-         _stream(lambda one: {"compaction": one.compaction_margin_s,
-                              "retention": one.retention_margin_s}),
+         lambda one, _: {"compaction": one.compaction_margin_s,
+                              "retention": one.retention_margin_s},
          "the time left until intermediate states (`compaction`) or ends (`retention`) are lost",
          "How long until something is lost?"),
         ("limit_seconds{mark}", "limit_s", "gauge seconds",
-         _stream(lambda one: {"compaction": one.compaction_delay_s,
-                              "retention": one.tombstone_retention_s}),
+         lambda one, _: {"compaction": one.compaction_delay_s,
+                              "retention": one.tombstone_retention_s},
          "what the provider declares as compaction delay and tombstone retention",
          "How much time was there at all?"),
-        ("attempt", "attempt", "gauge", _stream(lambda one: one.attempt),
+        ("attempt", "attempt", "gauge", lambda one, _: one.attempt,
          "the alignment attempt, counted from 1",
          "Was it aligned anew?"),
         ("attempts_unaligned", "attempts_without_alignment", "gauge",
-         _stream(lambda one: one.attempts_without_alignment),
+         lambda one, _: one.attempts_without_alignment,
          "attempts in a row that came to no alignment (A16)",
          "Does it begin again and again?"),
         ("sweep_held", "sweep_held", "gauge",
-         _stream(lambda one: one.phase is Phase.SWEEP_HELD),
+         lambda one, _: one.phase is Phase.SWEEP_HELD,
          "1 where a sweep waits for a decision (A6)",
          "Does it wait for me?"),
-        ("unproven", "unproven", "gauge", _stream(lambda one: one.unproven),
+        ("unproven", "unproven", "gauge", lambda one, _: one.unproven,
          "entities of which it is not known whether they exist as stored (A17)",
          "What of the copy is not proven?"),
-        ("unreadable", "unreadable", "gauge", _stream(lambda one: one.unreadable),
+        ("unreadable", "unreadable", "gauge", lambda one, _: one.unreadable,
          "records of the attempt that could not be read (A11)",
          "What is missing in the copy?"),
-        ("records_total", "records", "counter", _stream(lambda one: one.records),
+        ("records_total", "records", "counter", lambda one, _: one.records,
          "records committed since the consumer started",
          "How much comes?"),
-        ("quarantined_total", "quarantined", "counter", _stream(lambda one: one.quarantined),
+        ("quarantined_total", "quarantined", "counter", lambda one, _: one.quarantined,
          "records put into quarantine since the consumer started",
          "Does the provider send what cannot be read?"),
         ("deviations_total", "deviations_counted", "counter",
-         _stream(lambda one: sum(one.deviations.values())),
+         lambda one, _: sum(one.deviations.values()),
          "departures from the specification since the consumer started (A10)",
          "Does the provider keep to its specification?"),
     )),
     *_figures(Subject.INTAKE, (
-        ("listening", "listening", "gauge", _intake(lambda one: bool(one.address)),
+        ("listening", "listening", "gauge", lambda one, _: bool(one.address),
          "1 while it listens",
          "Can senders reach it?"),
-        ("queued", "queued", "gauge", _intake(lambda one: one.queued),
+        ("queued", "queued", "gauge", lambda one, _: one.queued,
          "messages that wait for their commit",
          "Does the store keep up?"),
-        ("sequences", "sequences", "gauge", _intake(lambda one: one.sequences),
+        ("sequences", "sequences", "gauge", lambda one, _: one.sequences,
          "sequences that are kept",
          "How many senders and threads are there?"),
-        ("held", "held", "gauge", _intake(lambda one: one.held),
+        ("held", "held", "gauge", lambda one, _: one.held,
          "messages buffered behind gaps, in all sequences",
          "What waits for missing numbers?"),
-        ("gap_age_seconds", "gap_age_s", "gauge seconds", _intake(lambda one: one.gap_age_s),
+        ("gap_age_seconds", "gap_age_s", "gauge seconds", lambda one, _: one.gap_age_s,
          "for how long the oldest gap of the sequences in memory is known; not shown: none",
          "Is there a gap that never closes?"),
-        ("blocked", "blocked_sequences", "gauge", _intake(lambda one: len(one.blocked)),
+        ("blocked", "blocked_sequences", "gauge", lambda one, _: len(one.blocked),
          "sequences that wait for a decision about a message in quarantine; at most a hundred",
          "Is there a message that nobody can handle?"),
-        ("dead", "dead", "gauge", _intake(lambda one: one.dead),
+        ("dead", "dead", "gauge", lambda one, _: one.dead,
          "messages in the dead letter (S13)",
          "What was accepted and not delivered?"),
-        ("dead_age_seconds", "dead_age_s", "gauge seconds", _intake(lambda one: one.dead_age_s),
+        ("dead_age_seconds", "dead_age_s", "gauge seconds", lambda one, _: one.dead_age_s,
          "for how long the oldest is there; not shown: there is none",
          "For how long does nobody look after it?"),
-        ("accepted_total", "accepted", "counter", _intake(lambda one: one.accepted),
+        ("accepted_total", "accepted", "counter", lambda one, _: one.accepted,
          "messages accepted, each counted once",
          "How much comes?"),
-        ("duplicates_total", "duplicates", "counter", _intake(lambda one: one.duplicates),
+        ("duplicates_total", "duplicates", "counter", lambda one, _: one.duplicates,
          "copies of messages that were accepted before",
          "Do senders lose our answers?"),
-        ("refused_total", "refused", "counter", _intake(lambda one: one.refused),
+        ("refused_total", "refused", "counter", lambda one, _: one.refused,
          "messages and connections that were refused",
          "Is somebody turned away?"),
-        ("delivered_total", "delivered", "counter", _intake(lambda one: one.delivered),
+        ("delivered_total", "delivered", "counter", lambda one, _: one.delivered,
          "messages delivered",
          "How much is done?"),
         ("handler_failures_total", "handler_failures", "counter",
-         _intake(lambda one: one.handler_failures),
+         lambda one, _: one.handler_failures,
          "attempts of the handler that failed",
          "Does my handler work?"),
         ("deviations_total", "deviations_counted", "counter",
-         _intake(lambda one: sum(one.deviations.values())),
+         lambda one, _: sum(one.deviations.values()),
          "departures of the peers from their specification",
          "Do the senders keep to their specification?"),
     )),
@@ -304,30 +285,57 @@ FIGURES: Final[tuple[Figure, ...]] = (
 """The table."""
 
 
-class Sample(msgspec.Struct, frozen=True):
+class Judged(NamedTuple):
+    """What figures are read of."""
+
+    names: tuple[str, ...]
+    """The values of `consumer` and `stream`."""
+    health: Any
+    """A `Health`, an `IntakeHealth` or a `StreamHealth`."""
+    faults: Sequence[Fault]
+    """What stands against its being ready."""
+
+
+def judged(healths: Sequence[Health]) -> dict[Subject, list[Judged]]:
+    """All that figures are read of."""
+    found: dict[Subject, list[Judged]] = {subject: [] for subject in Subject}
+    for health in healths:
+        for subject, one in _subjects(health):
+            found[subject].append(one)
+    return found
+
+
+class Sample(NamedTuple):
     """One figure of one subject at one time."""
 
     figure: Figure
-    labels: tuple[str, ...]
-    """The values of `Figure.labels`."""
+    names: tuple[str, ...]
+    """The values of `consumer` and `stream` …"""
+    label: str
+    """… and that of `Figure.label`; empty where it has none."""
     value: float
 
 
 def samples(healths: Sequence[Health]) -> Iterator[Sample]:
-    """All figures that are known, consumer by consumer."""
-    for health in healths:
-        for names, subject, one in _subjects(health):
-            for figure in _BY_SUBJECT[subject]:
-                read = figure.read(one)
-                if not figure.label:
-                    if read is not None:
-                        yield Sample(figure, names, float(read))  # type: ignore[arg-type]
-                    continue
-                assert isinstance(read, Mapping)
-                for label, value in read.items():
-                    # A word that is not in the vocabulary makes no series.
-                    if value is not None and label in figure.values:
-                        yield Sample(figure, (*names, str(label)), float(value))
+    """All that is known, figure by figure."""
+    found = judged(healths)
+    for figure in FIGURES:
+        for one in found[figure.subject]:
+            for label, value in labelled(figure, figure.read(one.health, one.faults)):
+                yield Sample(figure, one.names, label, value)
+
+
+def labelled(figure: Figure, read: Any) -> Iterator[tuple[str, float]]:
+    """The values of a figure by its label, which is empty where it has none. A word that is not in
+    the vocabulary makes no series.
+    """
+    if not figure.label:
+        if read is not None:
+            yield "", read
+        return
+    for word, value in read.items():
+        if value is not None and word in figure.values:
+            yield word, value
 
 
 def facts_of(health: Health) -> dict[str, Any]:
@@ -337,16 +345,20 @@ def facts_of(health: Health) -> dict[str, Any]:
     faults = faults_of([health])
     told: dict[str, Any] = {"consumer": health.consumer, "error": health.error}
     streams: list[dict[str, Any]] = []
-    for names, subject, one in _subjects(health):
-        figures = {figure.key: _plain(figure, figure.read(one)) for figure in _BY_SUBJECT[subject]}
+    for subject, one in _subjects(health):
+        figures = {
+            figure.key: _plain(figure, figure.read(one.health, one.faults))
+            for figure in _BY_SUBJECT[subject]
+        }
         match subject:
             case Subject.CONSUMER:
                 told |= figures
             case Subject.INTAKE:
                 told["intake"] = figures
             case Subject.STREAM:
-                errors = {"error": one.stream.last_error, "state": one.stream.freshness.state}
-                streams.append({"stream": names[1], **errors, **figures})
+                stream: StreamHealth = one.health
+                errors = {"error": stream.last_error, "state": stream.freshness.state}
+                streams.append({"stream": stream.stream, **errors, **figures})
     told["faults"] = [{"part": one.part, "stream": one.stream, "text": one.text} for one in faults]
     return told | {"streams": streams}
 
@@ -364,14 +376,15 @@ _BY_SUBJECT: Final = {
 }
 
 
-def _subjects(health: Health) -> Iterator[tuple[tuple[str, ...], Subject, Any]]:
-    """What the figures are read from, with the names of each."""
+def _subjects(health: Health) -> Iterator[tuple[Subject, Judged]]:
     faults = faults_of([health])
-    name = (health.consumer,)
-    yield name, Subject.CONSUMER, _Judged(health, faults)
+    yield Subject.CONSUMER, Judged((health.consumer,), health, faults)
     if health.intake is not None:
-        yield name, Subject.INTAKE, health.intake
-    troubled = {one.stream for one in faults}
+        yield Subject.INTAKE, Judged((health.consumer,), health.intake, faults)
+    by_stream: dict[str, list[Fault]] = {}
+    for fault in faults:
+        by_stream.setdefault(fault.stream, []).append(fault)
+    all_ = by_stream.get("", [])
     for stream in health.streams[:STREAMS_SHOWN]:
-        ready = not troubled & {"", stream.stream}
-        yield (health.consumer, stream.stream), Subject.STREAM, _JudgedStream(stream, ready)
+        own = all_ or by_stream.get(stream.stream, [])
+        yield Subject.STREAM, Judged((health.consumer, stream.stream), stream, own)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
@@ -19,6 +20,7 @@ from aiohttp import web
 from instep.errors import ConfigurationError
 from instep.metrics.figures import facts_of
 from instep.metrics.readiness import Reading, faults_of
+from instep.metrics.text import CONTENT_TYPE, text_of
 from instep.model.listen import parse_listen
 from instep.runtime.health import Health
 from instep.runtime.lifecycle import Service
@@ -158,21 +160,9 @@ class OperationsPort:
             return _text("started")
         return _text("\n".join(["not in step yet", *waits]), 503)
 
-    async def _metrics(self, request: web.Request) -> web.Response:
-        try:
-            from instep.metrics.exposition import exposed  # noqa: PLC0415 - an extra
-        except ImportError:
-            return _text('metrics need prometheus-client: pip install "instep[metrics]"', 501)
-        healths, accept = self._healths(), request.headers.get("Accept", "")
-        types: list[str] = []
-
-        def write() -> bytes:
-            body, content_type = exposed(healths, accept)
-            types.append(content_type)
-            return body
-
-        body = await self._in_thread(write)
-        return web.Response(body=body, headers={"Content-Type": types[0]})
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        body = await self._in_thread(partial(text_of, self._healths()))
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     async def _status(self, _request: web.Request) -> web.Response:
         healths = self._healths()

@@ -161,7 +161,6 @@ def test_ages_grow_while_the_provider_hangs(tmp_path: Path) -> None:
     ("top", "more"), [('isolation = "process"', ""), ("", "workers = 2")], ids=["child", "workers"]
 )
 def test_all_processes_are_on_the_same_port(tmp_path: Path, top: str, more: str) -> None:
-    pytest.importorskip("prometheus_client")
     store = f"sqlite:///{tmp_path / 'network.db'}"
     with (
         provider("--storm", "20") as (_, url),

@@ -33,7 +33,7 @@ def test_no_text_of_a_peer_makes_a_series() -> None:
     stranger = 'x"}\n{evil="1'
     one = msgspec.structs.replace(STREAM, deviations={stranger: 4}, last_error=stranger)
     found = list(samples([health(one, error=stranger)]))
-    assert all(stranger not in label for sample in found for label in sample.labels)
+    assert all(stranger not in label for sample in found for label in (*sample.names, sample.label))
     assert [s.value for s in found if s.figure.name == "instep_stream_deviations_total"] == [4.0]
 
 
@@ -42,7 +42,7 @@ def test_the_series_are_bounded() -> None:
         msgspec.structs.replace(STREAM, stream=f"s{number}") for number in range(STREAMS_SHOWN + 9)
     )
     found = list(samples([health(streams=streams)]))
-    shown = {sample.labels[1] for sample in found if sample.figure.subject == "stream"}
+    shown = {sample.names[1] for sample in found if sample.figure.subject == "stream"}
     assert len(shown) == STREAMS_SHOWN
     assert [s.value for s in found if s.figure.name == "instep_consumer_streams"] == [
         STREAMS_SHOWN + 9
@@ -52,12 +52,13 @@ def test_the_series_are_bounded() -> None:
 def test_what_is_not_known_is_not_shown() -> None:
     unknown = msgspec.structs.replace(STREAM, tombstone_retention_s=None, behind_s=1.0)
     found = {
-        (s.figure.name, *s.labels): s.value for s in samples([health(unknown, store_age_s=None)])
+        (s.figure.name, *s.names, s.label): s.value
+        for s in samples([health(unknown, store_age_s=None)])
     }
     margin = ("instep_stream_margin_seconds", "east", "network")
     assert found[(*margin, "compaction")] == 599.0
     assert (*margin, "retention") not in found
-    assert ("instep_consumer_store_answer_age_seconds", "east") not in found
+    assert ("instep_consumer_store_answer_age_seconds", "east", "") not in found
     assert found["instep_stream_phase", "east", "network", "aligned"] == 1.0
 
 

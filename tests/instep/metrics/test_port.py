@@ -100,6 +100,13 @@ async def test_the_metrics_are_the_text_that_prometheus_reads(store: SqlStore) -
             for family in PARSER.text_string_to_metric_families(text)
             for sample in family.samples
         }
+        collected = PROMETHEUS.CollectorRegistry()
+        collected.register(instep.metrics.collector(started))
+        assert set(found) == {
+            (sample.name, *sorted(sample.labels.values()))
+            for family in collected.collect()
+            for sample in family.samples
+        }
         assert found["instep_stream_records_total", "alarms", "test"] == 3
         assert found["instep_stream_phase", "alarms", "aligned", "test"] == 1
         assert found["instep_consumer_ready", "test"] == 1

@@ -7,16 +7,14 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import Final
 
-from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from instep.metrics.figures import FIGURES, FigureKind, samples
 from instep.runtime.health import Health
 from instep.runtime.lifecycle import Service
 
-__all__ = ["HealthCollector", "exposed", "metrics_of"]
+__all__ = ["HealthCollector", "metrics_of"]
 
 _WITHIN_S: Final = 5.0
 """So long another thread waits for the event loop of a consumer."""
@@ -47,27 +45,9 @@ def metrics_of(healths: Sequence[Health]) -> Iterable[Metric]:
         # The unit is the end of the name already, as the library wants it.
         families[figure.name] = family(figure.name, figure.meaning, labels=figure.labels)
     for one in samples(healths):
-        families[one.figure.name].add_metric(one.labels, one.value)
+        labels = (*one.names, one.label) if one.label else one.names
+        families[one.figure.name].add_metric(labels, one.value)
     return families.values()
-
-
-class _Snapshot(Collector):
-    def __init__(self, healths: Sequence[Health]) -> None:
-        self._healths = healths
-
-    def collect(self) -> Iterable[Metric]:
-        return metrics_of(self._healths)
-
-
-def exposed(healths: Sequence[Health], accept: str) -> tuple[bytes, str]:
-    """The figures and those of the process as text, in the format that fits the header `Accept`;
-    and its media type.
-    """
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Snapshot(healths))
-    ProcessCollector(registry=registry)
-    encode, content_type = choose_encoder(accept)
-    return encode(registry), content_type
 
 
 def _health(service: Service) -> Health:
