@@ -22,6 +22,7 @@ from instep.cli.app import app
 from instep.cli.command_group import commands_of
 from instep.config import reference
 from instep.config.plugins import deviations_of
+from instep.metrics.figures import FIGURES, Figure, Subject
 from instep.testing.relay import Side
 from instep_spark.lake.tables import schema as lake
 from instep_spark.lake.views import views_reference
@@ -40,6 +41,7 @@ __all__ = [
     "configuration",
     "deviations",
     "error_codes",
+    "figures",
     "freshness",
     "page_text",
     "sql_schema",
@@ -198,6 +200,32 @@ def freshness() -> str:
     return _table(("Fault", "Green for", "Limit", "Which is"), rows)
 
 
+def figures() -> str:
+    """Every figure that instep shows of itself, with the question that it answers."""
+    parts = []
+    for subject in Subject:
+        rows = [
+            (
+                f"`{one.name}`" + (f", `{one.label}`" if one.label else ""),
+                f"`{one.key}`",
+                one.kind,
+                one.question,
+                _words_of(one),
+            )
+            for one in FIGURES
+            if one.subject is subject
+        ]
+        heads = ("Metric", "Key", "Kind", "Question", "Meaning")
+        parts.append(f"## {subject}\n\n{_table(heads, rows)}")
+    return "\n\n".join(parts)
+
+
+def _words_of(figure: Figure) -> str:
+    if not figure.values:
+        return figure.meaning
+    return f"{figure.meaning}. `{figure.label}`: {', '.join(map(str, figure.values))}"
+
+
 PAGES = {
     "configuration": configuration,
     "errors": error_codes,
@@ -208,6 +236,7 @@ PAGES = {
     "wire-rules": wire_rules,
     "wire-results": wire_results,
     "freshness": freshness,
+    "figures": figures,
 }
 """Name of the generated file → what writes it."""
 

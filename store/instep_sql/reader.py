@@ -23,7 +23,7 @@ from instep.model.entities import (
 from instep.model.freshness import Freshness
 from instep.model.records import RecordChunk, RecordType
 from instep.model.streams import Retirement, SweepEstimate
-from instep.ports.reader import LeaseReader, RetirementReader, StoreReader, SweepReader
+from instep.ports.reader import Follower, LeaseReader, RetirementReader, StoreReader, SweepReader
 from instep_sql import fencing
 from instep_sql.derived.reading import pages_of
 from instep_sql.engine import schema
@@ -36,7 +36,14 @@ from instep_sql.messages.reading import MessageReading
 from instep_sql.names import check_name
 from instep_sql.options import SqlOptions
 from instep_sql.proof_sql import IS_UNPROVEN, PROOF_COLUMNS, PROOF_JOIN
-from instep_sql.status_rows import SAMPLES, SCOPES, STREAMS, UNCOUNTED_STREAMS, stream_statuses
+from instep_sql.status_rows import (
+    FOLLOWERS,
+    SAMPLES,
+    SCOPES,
+    STREAMS,
+    UNCOUNTED_STREAMS,
+    stream_statuses,
+)
 from instep_sql.stored_entities import stored_entity
 
 __all__ = ["ProjectionError", "SqlReader", "now_us"]
@@ -147,6 +154,14 @@ class SqlReader(MessageReading, SweepReader, RetirementReader, LeaseReader, Stor
     async def freshness(self) -> list[Freshness]:
         """See `StoreReader`."""
         return [one.freshness for one in await self._streams(UNCOUNTED_STREAMS)]
+
+    async def followers(self) -> dict[str, Follower]:
+        """See `StoreReader`."""
+        query = text(FOLLOWERS.format(now_us=self._dialect.now_us))
+        rows = await self._fetch(lambda connection: connection.execute(query).all())
+        return {
+            row.consumer: Follower(max(0.0, row.silent_us / 1e6), row.stale_after_s) for row in rows
+        }
 
     async def _streams(self, query: str) -> list[StreamStatus]:
         queries = (query.format(now_us=self._dialect.now_us), SCOPES, SAMPLES)

@@ -21,6 +21,7 @@ from instep.model.position import Phase, Position, decode_position
 from instep_sql.proof_sql import IS_UNPROVEN
 
 __all__ = [
+    "FOLLOWERS",
     "HEAD",
     "LEASES",
     "LEASE_COLUMNS",
@@ -70,6 +71,11 @@ SCOPES: Final = """
     SELECT stream_no, class AS entity_class, partition, reason, digest, since_us
     FROM instep_unproven WHERE key = '' ORDER BY id
 """
+FOLLOWERS: Final = """
+    SELECT consumer, {now_us} - heard_at_us AS silent_us, stale_after_s FROM instep_follower
+    ORDER BY heard_at_us
+"""
+"""The one heard last comes last."""
 SAMPLES: Final = "SELECT stream_no, deviation, raw FROM instep_sample"
 LEASE_COLUMNS: Final = "consumer, epoch, nonce, beat, holder, lease_s, asked_epoch = epoch AS asked"
 LEASES: Final = f"SELECT {LEASE_COLUMNS} FROM instep_lease ORDER BY consumer"

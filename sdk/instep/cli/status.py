@@ -6,13 +6,13 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from instep.alignment.lag import Fidelity, fidelity
 from instep.alignment.reading_progress import NO_PROGRESS_AFTER
 from instep.cli.output import Format, FormatOption, duration, json_line, plain, stamp
 from instep.cli.store import (
@@ -27,6 +27,8 @@ from instep.cli.store import (
 )
 from instep.config.plugins import deviations_of, quick_status
 from instep.coordination.lease import LeaseState
+from instep.errors import ConfigurationError
+from instep.metrics.stored import behind_of, margin_s, stored_fidelity
 from instep.model.entities import StreamStatus
 from instep.model.holds import UnprovenReason
 from instep.model.position import Phase
@@ -39,14 +41,62 @@ Stored = tuple[StreamStatus, LeaseState | None]
 """A stream, and the lease of its consumer."""
 
 
-def status(
+def status(  # noqa: PLR0917 - as many as options
     config: ConfigArgument = None,
     store: StoreOption = None,
     consumer: ConsumerOption = None,
     stream: StreamOption = None,
     output: FormatOption = Format.TABLE,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Print one line: 0 where all is in step and followed, else 1."
+        ),
+    ] = False,
+    max_behind: Annotated[
+        str | None,
+        typer.Option(
+            "--max-behind", metavar="DURATION", help="With --check: 1 where it may lack more: 5m."
+        ),
+    ] = None,
+    max_unproven: Annotated[
+        int | None,
+        typer.Option(
+            "--max-unproven", metavar="N", min=0, help="With --check: 1 where more are unproven."
+        ),
+    ] = None,
+    max_quarantined: Annotated[
+        int | None,
+        typer.Option(
+            "--max-quarantined", metavar="N", min=0, help="With --check: 1 where there are more."
+        ),
+    ] = None,
+    max_dead: Annotated[
+        int | None,
+        typer.Option(
+            "--max-dead", metavar="N", min=0, help="With --check: 1 where there are more."
+        ),
+    ] = None,
 ) -> None:
-    """Show phase, position, read delay and deviations of each stream, as durable in the store."""
+    """Show phase, position, read delay and deviations of each stream, as durable in the store.
+
+    With --check it judges: ready is in step, heard and followed now. A consumer that has stopped is
+    found by the silence of its process (`stale_after_s`), also where it was killed.
+    """
+    limits = (max_behind, max_unproven, max_quarantined, max_dead)
+    if check:
+        from instep.cli.status_check import Limits, check_stores, parse_duration
+
+        behind_s = None if max_behind is None else parse_duration(max_behind)
+        wanted = Limits(
+            behind_s=behind_s, unproven=max_unproven, quarantined=max_quarantined, dead=max_dead
+        )
+        check_stores(config, store, consumer, wanted, output)
+        return
+    if any(limit is not None for limit in limits):
+        raise ConfigurationError(
+            "a limit was given without --check", where="status", hint="add --check"
+        )
     found = _quickly(config, store, consumer, stream, output)
     if found is None:
         import asyncio
@@ -127,29 +177,13 @@ def _show(
     return len(streams)
 
 
-def _behind_s(one: StreamStatus, now_us: int) -> float | None:
-    """The greatest age in seconds of a change that the store may lack; None: not known."""
-    if one.position.phase is Phase.NOT_OFFERED:
-        return None
-    known_us = one.position.watermark_us
-    provider_us = now_us + int(one.info.get("clock_offset_us") or 0)
-    return max(0.0, (provider_us - known_us) / 1e6) if known_us else None
-
-
-def _fidelity(one: StreamStatus, behind_s: float | None) -> str | None:
-    if behind_s is None:
-        return None
-    if one.position.phase is Phase.LOST:
-        return Fidelity.LOST.value
-    info = one.info
-    return fidelity(
-        behind_s, info.get("compaction_delay_s"), info.get("tombstone_retention_s")
-    ).value
-
-
 def _facts(one: StreamStatus, lease: LeaseState | None, now_us: int) -> dict[str, Any]:
-    behind_s = _behind_s(one, now_us)
-    position = one.position
+    behind_s = behind_of(one, now_us)
+    position, info = one.position, one.info
+    margins = {
+        "compaction": margin_s(info.get("compaction_delay_s"), behind_s),
+        "retention": margin_s(info.get("tombstone_retention_s"), behind_s),
+    }
     return {
         "consumer": one.consumer,
         "stream": one.stream,
@@ -161,7 +195,8 @@ def _facts(one: StreamStatus, lease: LeaseState | None, now_us: int) -> dict[str
         "ordinal": position.ordinal,
         "records": position.records,
         "behind_s": behind_s,
-        "fidelity": _fidelity(one, behind_s),
+        "fidelity": stored_fidelity(one, behind_s),
+        "margin_s": margins,
         "entities": one.entities,
         "unproven": one.unproven,
         "unproven_because": [

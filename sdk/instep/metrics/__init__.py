@@ -5,17 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from instep.errors import ConfigurationError
-from instep.metrics.figures import FIGURES, Figure, Sample, facts_of, samples
-from instep.metrics.readiness import Fault, Part, Reading, faults_of
-from instep.runtime.lifecycle import Service
+from instep.model.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
+
+    from instep.metrics.figures import FIGURES, Figure, Sample, facts_of, samples
+    from instep.metrics.port import OperationsPort
+    from instep.metrics.readiness import Fault, Part, Reading, faults_of
+    from instep.runtime.lifecycle import Service
 
 __all__ = [
     "FIGURES",
     "Fault",
     "Figure",
+    "OperationsPort",
     "Part",
     "Reading",
     "Sample",
@@ -24,6 +28,15 @@ __all__ = [
     "faults_of",
     "samples",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    globals(),
+    {
+        "instep.metrics.figures": ("FIGURES", "Figure", "Sample", "facts_of", "samples"),
+        "instep.metrics.port": ("OperationsPort",),
+        "instep.metrics.readiness": ("Fault", "Part", "Reading", "faults_of"),
+    },
+)
 
 
 def collector(*consumers: Service) -> Collector:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from math import inf
 from typing import Final
 
 import msgspec
@@ -122,6 +123,10 @@ def _stream_faults(health: Health, only: Part | None = None) -> Iterator[Fault]:
             yield Fault(found[0], health.consumer, stream.stream, found[1])
 
 
+def _ago(age_s: float) -> str:
+    return "never" if age_s == inf else f"{age_s:,.0f} s ago"
+
+
 def _is_unheard(stream: StreamHealth) -> bool:
     heard_s, limit_s = stream.heard_age_s, stream.heard_within_s
     return heard_s is not None and limit_s is not None and heard_s > limit_s
@@ -130,18 +135,11 @@ def _is_unheard(stream: StreamHealth) -> bool:
 def _stream_trouble(stream: StreamHealth) -> tuple[Part, str] | None:
     """What stands against one stream; None: it is ready."""
     fresh = stream.freshness
-    state, why = fresh.state, stream.no_progress or stream.last_error
-    if state is FreshnessState.NOT_OFFERED:
+    if fresh.state is FreshnessState.NOT_OFFERED:
         return None
-    if stream.process_lost or state is FreshnessState.STALE:
-        return Part.CONSUMER, why if stream.process_lost else fresh.text
-    if stream.committing_s > stream.stale_after_s:
-        return Part.STORE, f"a commit takes {stream.committing_s:,.0f} s already"
-    if state is FreshnessState.DISCONNECTED:
-        return Part.PROVIDER, f"{fresh.text}{': ' * bool(why)}{why}"
-    # While a commit runs, the socket may not be read, and the silence may be ours.
-    if _is_unheard(stream) and not stream.committing_s:
-        return Part.PROVIDER, f"it was not heard for {stream.heard_age_s:,.0f} s"
+    why = stream.no_progress or stream.last_error
+    if (found := _connection_trouble(stream, why)) is not None:
+        return found
     if stream.phase is Phase.CONFIRMING:
         age_s = stream.phase_age_s or 0.0
         if age_s <= CONFIRMING_S:
@@ -149,8 +147,29 @@ def _stream_trouble(stream: StreamHealth) -> tuple[Part, str] | None:
         return Part.PROVIDER, f"for {age_s:,.0f} s nothing proves that it goes on where it was left"
     if fresh.in_step:
         return None
-    if state is FreshnessState.UNREADABLE or stream.phase is Phase.LOST:
+    if fresh.state is FreshnessState.UNREADABLE or stream.phase is Phase.LOST:
         return Part.PROVIDER, fresh.text
     if stream.phase is Phase.SWEEP_HELD:
         return Part.OPERATOR, "a sweep is held: it would remove more than the guard allows"
     return Part.CONSUMER, f"{fresh.text}, attempt {stream.attempt}{', ' * bool(why)}{why}"
+
+
+def _connection_trouble(stream: StreamHealth, why: str) -> tuple[Part, str] | None:
+    """Who is not there: whoever follows the stream, the store, or the provider."""
+    if stream.process_lost:
+        return Part.CONSUMER, why
+    if stream.heard_s > stream.stale_after_s:
+        # Also where it has said, before it ended, that it is not connected.
+        return Part.CONSUMER, f"nobody follows it: last heard {_ago(stream.heard_s)}"
+    if stream.committing_s > stream.stale_after_s:
+        return Part.STORE, f"a commit takes {stream.committing_s:,.0f} s already"
+    if not stream.connected:
+        text = stream.freshness.text
+        # Who has tried, says why it failed.
+        if not why:
+            return Part.CONSUMER, f"{text}: it has not tried yet, or was stopped"
+        return Part.PROVIDER, f"{text}: {why}"
+    # While a commit runs, the socket may not be read, and the silence may be ours.
+    if _is_unheard(stream) and not stream.committing_s:
+        return Part.PROVIDER, f"it was not heard for {stream.heard_age_s:,.0f} s"
+    return None

@@ -34,6 +34,7 @@ from instep.sequencing.state import SequencerState
 
 __all__ = [
     "DeadMessage",
+    "Follower",
     "LeaseReader",
     "MessageReader",
     "RetirementReader",
@@ -135,6 +136,15 @@ class SequenceCounts(msgspec.Struct, frozen=True):
     """Departures of the peers from their specification: kind → count."""
 
 
+class Follower(msgspec.Struct, frozen=True):
+    """The process that follows the streams of a consumer, or receives its messages."""
+
+    heard_s: float
+    """How long ago it was heard, in seconds."""
+    stale_after_s: float
+    """From which silence on it has ended or hangs."""
+
+
 class StoreReader(ABC):
     """Read access to a store, beside the consumer that writes it.
 
@@ -155,6 +165,10 @@ class StoreReader(ABC):
     async def freshness(self) -> list[Freshness]:
         """How fresh what is stored of each stream is, of all consumers. It may be asked often."""
         return [one.freshness for one in await self.streams()]
+
+    async def followers(self) -> dict[str, Follower]:
+        """Consumer → the process heard last; none of a store that keeps no reports."""
+        return {}
 
     @abstractmethod
     def entities(

@@ -21,6 +21,7 @@ __all__ = [
     "PairHealth",
     "StreamHealth",
     "check_readable",
+    "margin_s",
     "unread_stream",
     "withdrawn_stream",
 ]
@@ -130,12 +131,12 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
         """The time left, in seconds, until intermediate states may be lost; negative: they may be
         (TR-548 3.17). None where the log does not compact, or nothing is known yet.
         """
-        return _margin_s(self.compaction_delay_s, self.behind_s)
+        return margin_s(self.compaction_delay_s, self.behind_s)
 
     @property
     def retention_margin_s(self) -> float | None:
         """The same until ends may be lost, and the stream has to be aligned anew."""
-        return _margin_s(self.tombstone_retention_s, self.behind_s)
+        return margin_s(self.tombstone_retention_s, self.behind_s)
 
     def delayed(self, read_delay_s: float) -> StreamHealth:
         """The same with this read delay, and what it costs (A8)."""
@@ -188,7 +189,8 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _margin_s(keeps_s: float | None, behind_s: float | None) -> float | None:
+def margin_s(keeps_s: float | None, behind_s: float | None) -> float | None:
+    """The time left, in seconds, of what the provider keeps for so long; None: not known."""
     return None if keeps_s is None or behind_s is None else keeps_s - behind_s
 
 

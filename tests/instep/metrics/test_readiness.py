@@ -73,6 +73,7 @@ def test_a_stream_that_moves_is_ready(changes: dict[str, object]) -> None:
         ({"connected": False, "last_error": "refused"}, Part.PROVIDER),
         ({"committing_s": 10.1}, Part.STORE),
         ({"phase": Phase.CONFIRMING, "phase_age_s": 60.1}, Part.PROVIDER),
+        ({"connected": False}, Part.CONSUMER),
         ({"phase": Phase.LOST}, Part.PROVIDER),
         ({"phase": Phase.SWEEP_HELD}, Part.OPERATOR),
         ({"phase": Phase.ALIGNING}, Part.CONSUMER),
@@ -115,7 +116,7 @@ def test_a_standby_is_ready_while_it_can_read_the_lease(role: Reading) -> None:
 
 
 def test_readers_are_served_while_the_provider_is_away() -> None:
-    away = health(msgspec.structs.replace(STREAM, connected=False))
+    away = health(msgspec.structs.replace(STREAM, connected=False, last_error="no route"))
     assert parts(away) == [Part.PROVIDER]
     assert parts(away, Reading.READER) == []
 

@@ -1,0 +1,93 @@
+"""`instep status --check`: one line and an exit code, on a store at rest."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.instep.cli.cli_kit import fill, instep, started
+from tests.instep.cli.test_run_port import DEADLINE_S, provider
+from tests.instep.cli.test_status import CONFIG
+
+QUICK = """
+[[consumers]]
+name = "east"
+source = {{ kind = "tapi", endpoints = ["{url}"] }}
+sink = {{ kind = "sql", url = "{store}" }}
+{more}
+
+[consumers.settings]
+alignment = {{ quiet_s = 0.2, unreached_quiet_s = 0.5 }}
+"""
+
+
+def check(*options: str) -> tuple[int, str]:
+    """The exit code and the one line."""
+    done = instep("status", "--check", *options)
+    assert not done.stderr
+    (line,) = done.stdout.splitlines()
+    return done.exit_code, line
+
+
+def await_check(code: int, *options: str) -> str:
+    until_s = time.monotonic() + DEADLINE_S
+    while True:
+        found, line = check(*options)
+        if found == code:
+            return line
+        assert time.monotonic() < until_s, line
+        time.sleep(0.3)
+
+
+@pytest.mark.parametrize("more", ["", "workers = 2", 'isolation = "process"'])
+def test_a_killed_process_fails_the_check(tmp_path: Path, more: str) -> None:
+    store = f"sqlite:///{tmp_path / 'network.db'}"
+    file = tmp_path / "instep.toml"
+    with provider() as (_, url):
+        file.write_text(QUICK.format(url=url, store=store, more=more))
+        with started("run", str(file), "--format", "jsonl", "--period", "600") as process:
+            try:
+                line = await_check(0, str(file))
+                assert line.startswith("ready: east, at most ")
+                assert check("--store", store, "--max-behind", "5m", "--max-unproven", "0")[0] == 0
+                process.send_signal(signal.SIGKILL)
+                killed_s = time.monotonic()
+                line = await_check(1, str(file))
+                # `stale_after_s` is 10 s, and the promise 45 s.
+                assert "consumer: east / " in line
+                # Workers may have said that they stop.
+                assert "nobody follows it: last heard " in line or "was stopped" in line
+                assert time.monotonic() - killed_s < 45
+            finally:
+                process.kill()
+                process.communicate()
+
+
+def test_a_store_that_is_not_followed_names_each_stream(tmp_path: Path) -> None:
+    code, line = check("--store", fill(tmp_path))
+    assert code == 1
+    assert line.startswith("not ready: consumer: east / network: nobody follows it")
+    told = json.loads(
+        check("--store", f"sqlite:///{tmp_path / 'network.db'}", "--format", "jsonl")[1]
+    )
+    assert not told["ready"]
+    assert {(one["part"], one["stream"]) for one in told["faults"]} == {
+        ("consumer", "network"),
+        ("consumer", "quiet"),
+    }
+
+
+def test_a_store_that_is_away_is_a_judgement(tmp_path: Path) -> None:
+    file = tmp_path / "instep.toml"
+    file.write_text(CONFIG.format(name="east", url=f"sqlite:///{tmp_path / 'none.db'}"))
+    code, line = check(str(file))
+    assert (code, line.startswith("not ready: store: east: ")) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "options", [["--max-behind", "soon", "--check"], ["--max-unproven", "0"], ["--max-dead", "1"]]
+)
+def test_a_limit_that_means_nothing_is_refused(tmp_path: Path, options: list[str]) -> None:
+    assert instep("status", "--store", fill(tmp_path), *options).exit_code == 2
