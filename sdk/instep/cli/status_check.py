@@ -80,7 +80,7 @@ def _read(url: str, names: set[str]) -> list[Health]:
     """The consumers of a store that are meant. Raises `InstepError` and `TimeoutError`."""
     now_us = time.time_ns() // 1_000
     quick = quick_status(url)
-    if quick is not None:
+    if quick is not None and names <= {one.consumer for one in quick[0]} and quick[0]:
         return stored_healths(quick[0], {}, {}, names, now_us)
 
     async def read() -> list[Health]:

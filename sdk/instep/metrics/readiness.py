@@ -93,6 +93,7 @@ def _faults(health: Health, role: Reading) -> Iterator[Fault]:
     if role is Reading.READER or health.state is ConsumerState.STANDBY:
         return
     if health.intake is not None:
+        # Of a store at rest the address is not known, only whether it was heard.
         if not health.intake.address or health.error:
             yield fault(Part.CONSUMER, health.error or "it does not listen yet")
         return

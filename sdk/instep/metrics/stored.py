@@ -49,18 +49,34 @@ def stored_healths(
     now_us: int,
 ) -> list[Health]:
     """The health of these consumers (empty: of all that the store has), as the store has it."""
-    named = {one.consumer for one in streams} | set(sequences)
+    following = {one.consumer for one in streams}
+    named = following | set(sequences) | set(followers)
     return [
         Health(
             consumer=name,
-            state=ConsumerState.RUNNING,
-            error="",
+            state=ConsumerState.RUNNING
+            if name in following or name in followers
+            else ConsumerState.STOPPED,
+            error=_error(name, following, followers),
             streams=tuple(_stream(one, now_us) for one in streams if one.consumer == name),
-            intake=_intake(sequences.get(name), followers.get(name), now_us),
+            intake=None
+            if name in following
+            else _intake(sequences.get(name), followers.get(name), now_us),
             store_age_s=0.0,
         )
         for name in sorted(consumers or named)
     ]
+
+
+def _error(name: str, following: Collection[str], followers: Mapping[str, Follower]) -> str:
+    """Why nobody keeps this consumer, as far as no stream tells."""
+    if name in following:
+        return ""
+    follower = followers.get(name)
+    if follower is None:
+        return "nothing of it was stored yet"
+    heard = follower.heard_s <= follower.stale_after_s
+    return "" if heard else f"nobody receives: last heard {follower.heard_s:,.0f} s ago"
 
 
 def _stream(one: StreamStatus, now_us: int) -> StreamHealth:
@@ -99,8 +115,9 @@ def _stream(one: StreamStatus, now_us: int) -> StreamHealth:
 def _intake(
     counts: SequenceCounts | None, follower: Follower | None, now_us: int
 ) -> IntakeHealth | None:
-    if counts is None:
+    if counts is None and follower is None:
         return None
+    counts = counts or SequenceCounts(0, 0, 0)
     heard = follower is not None and follower.heard_s <= follower.stale_after_s
     return IntakeHealth(
         address="as last heard" if heard else "",

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -21,6 +22,11 @@ sink = {{ kind = "sql", url = "{store}" }}
 [consumers.settings]
 alignment = {{ quiet_s = 0.2, unreached_quiet_s = 0.5 }}
 """
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
 
 
 def check(*options: str) -> tuple[int, str]:
@@ -91,3 +97,26 @@ def test_a_store_that_is_away_is_a_judgement(tmp_path: Path) -> None:
 )
 def test_a_limit_that_means_nothing_is_refused(tmp_path: Path, options: list[str]) -> None:
     assert instep("status", "--store", fill(tmp_path), *options).exit_code == 2
+
+
+def test_a_receiver_that_is_killed_fails_the_check_too(tmp_path: Path) -> None:
+    pytest.importorskip("lxml")
+    file = tmp_path / "instep.toml"
+    file.write_text(
+        f"""
+        [[consumers]]
+        name = "east"
+        source = {{ kind = "wsrm", listen = "http://127.0.0.1:{free_port()}/in" }}
+        sink = {{ kind = "sql", url = "sqlite:///{tmp_path / "inbox.db"}" }}
+        settings = {{ stale_after_s = 2 }}
+        """
+    )
+    with started("run", str(file), "--format", "jsonl", "--period", "600") as process:
+        try:
+            assert await_check(0, str(file)) == "ready: east"
+            process.send_signal(signal.SIGKILL)
+            line = await_check(1, str(file))
+            assert line.startswith("not ready: consumer: east: nobody receives: last heard ")
+        finally:
+            process.kill()
+            process.communicate()
