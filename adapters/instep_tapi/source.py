@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from yarl import URL
@@ -53,7 +53,7 @@ from instep_tapi.facts.containment import (
 from instep_tapi.facts.names import ANY_CLASS, LogRecordStrategy
 from instep_tapi.facts.stream_profile import TAPI_2_1_3
 from instep_tapi.feeds.held_bytes import HeldBytes
-from instep_tapi.options import Bearer, Options, host_of
+from instep_tapi.options import Bearer, Options, host_of, read_options
 from instep_tapi.restconf.baseline import read_baseline, readable_classes, unprovable_classes
 from instep_tapi.restconf.client import RestconfClient
 from instep_tapi.restconf.discovery import MAX_STREAMS_BYTES, ContextAddress
@@ -180,6 +180,22 @@ class TapiSource(Source):
 
     def __repr__(self) -> str:
         return f"<TapiSource {', '.join(self._options.endpoints)}>"
+
+    def reconfigure(self, options: Mapping[str, Any], where: str) -> Collection[str]:
+        """See `Source`: which streams are followed, and how to log in."""
+        new = read_options(options, where)
+        old, taken = self._options, ("streams", "auth")
+        left = [
+            name
+            for name in old.__struct_fields__
+            if name not in taken and getattr(old, name) != getattr(new, name)
+        ]
+        kept = {name: getattr(new, name) for name in taken}
+        self._options = msgspec.structs.replace(old, **kept)
+        self._discovered = None
+        for endpoint in self._endpoints.values():
+            endpoint.auth.reconfigure(new.auth)
+        return left
 
     async def survey(self) -> Survey:
         """Discover at the instance that is due, and judge every stream (ST-0.2).

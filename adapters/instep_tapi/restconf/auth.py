@@ -64,6 +64,11 @@ class Authenticator:
         if endpoint != self._endpoint:
             self._endpoint, self._ticket = endpoint, None
 
+    def reconfigure(self, options: AuthOptions) -> None:
+        """Log in so from now on; connections that are open stay as they are."""
+        if options != self._options:
+            self._options, self._ticket = options, None
+
     async def headers(self) -> dict[str, str]:
         """The header to send. Raises `AuthenticationError`, or `SourceError` without an answer."""
         ticket = await self._valid()

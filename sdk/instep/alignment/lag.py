@@ -64,7 +64,7 @@ class LagMonitor:
         self.watermark_us = watermark_us
         """Provider time up to which nothing can be missing."""
         self._stream = stream
-        self._settings = settings
+        self.settings = settings
         self._last_followed_us = 0
         self._realigns = 0
         """Realignments in a row because of the read delay."""
@@ -81,9 +81,7 @@ class LagMonitor:
     def heartbeat_due(self, position: Position) -> bool:
         """Whether the stored watermark is so old that it is worth a commit of its own."""
         keeps_s = retention_s(self._stream)
-        longest_s = min(
-            self._settings.heartbeat_s, float("inf") if keeps_s is None else keeps_s / 4
-        )
+        longest_s = min(self.settings.heartbeat_s, float("inf") if keeps_s is None else keeps_s / 4)
         return self.watermark_us - position.watermark_us > longest_s * _US
 
     def opened(self, now_us: int) -> None:
@@ -134,10 +132,10 @@ class LagMonitor:
 
     def may_realign(self, now_us: int) -> bool:
         """Whether a stream that was found lost realigns at once. Counts it."""
-        further = self._realigns - self._settings.lost_realigns
+        further = self._realigns - self.settings.lost_realigns
         self._realigns += 1
-        wait_s = self._settings.lost_retry_s * 2.0 ** min(max(further, 0), 30)
-        self._lost_us, self._retry_s = now_us, min(wait_s, self._settings.lost_retry_max_s)
+        wait_s = self.settings.lost_retry_s * 2.0 ** min(max(further, 0), 30)
+        self._lost_us, self._retry_s = now_us, min(wait_s, self.settings.lost_retry_max_s)
         return further < 0
 
     def recovered(self, now_us: int) -> bool:

@@ -196,6 +196,10 @@ class Alignment:
         """Whether a `tick` would have something to commit at once."""
         return self._pending_commit or self.position.phase is Phase.SWEEPING
 
+    def reconfigure(self, settings: AlignmentSettings) -> None:
+        """Take over changed settings: decisions from now on are made by them."""
+        self.settings = self.lag.settings = settings
+
     def status(self) -> AlignmentStatus:
         """How far it has come; changes nothing."""
         durable, held = self.durable, Phase.SWEEP_HELD

@@ -43,6 +43,10 @@ COMMANDS: Final = {
         "instep.cli.messages:messages",
         "List the delivered messages of a store.",
     ),
+    "reload": (
+        "instep.cli.reload:reload",
+        "Let a running process read its configuration again.",
+    ),
     "handover": (
         "instep.cli.handover:handover",
         "Let the process that stands by take over.",

@@ -21,6 +21,7 @@ __all__ = [
     "line_of",
     "log_to_stderr",
     "say",
+    "set_log_level",
     "tell_left_out",
 ]
 
@@ -96,6 +97,11 @@ def log_to_stderr(output: Format) -> None:
     handler.setFormatter(LogLines(output))
     if not ours:
         root.addHandler(handler)
+
+
+def set_log_level(level: str) -> None:
+    """What the loggers of this package print from now on: `debug`, `info`, `warning`, `error`."""
+    logging.getLogger("instep").setLevel(level.upper())
 
 
 def line_of(text: str, *, logger: str, level: int = logging.WARNING) -> str:

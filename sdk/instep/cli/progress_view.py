@@ -61,6 +61,12 @@ class View(ABC):
         if exc_type in (None, asyncio.CancelledError):  # else the output may be gone
             self._tell_left_out(after_s=0.0)
 
+    def follow(self, consumer: Service) -> None:
+        """Follow a consumer that is added; call it before it starts."""
+        self._samplers[consumer.name] = EventSampler()
+        self._followers = [one for one in self._followers if not one.done()]
+        self._followers.append(asyncio.create_task(self._follow(consumer)))
+
     async def watch(self) -> None:
         """Show until cancelled. Raises when the output cannot be written, as when its reader is
         gone.
@@ -89,7 +95,8 @@ class View(ABC):
         tell_left_out()
         now_s, at_us = time.monotonic(), time.time_ns() // 1_000
         for consumer in self._group.consumers:
-            sampler, received = self._samplers[consumer.name], consumer.received_bytes
+            sampler = self._samplers[consumer.name]
+            received = consumer.received_bytes
             for one in sampler.left_out(now_s, after_s):
                 text = f"{one.count:,} more of {one.kind} in the last {one.for_s:.0f} s"
                 event = ConsumerEvent(at_us, consumer.name, "", "left-out", text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from instep.cli.heap import share_one_heap
-from instep.cli.log_lines import log_to_stderr, say
+from instep.cli.log_lines import log_to_stderr, say, set_log_level
 from instep.cli.output import Format
-from instep.cli.progress_view import LinesView, LiveView
-from instep.cli.signals import outlive_hangup, until_signalled
+from instep.cli.progress_view import LinesView, LiveView, View
+from instep.cli.reloader import Reloader
+from instep.cli.signals import on_hangup, outlive_hangup, until_signalled
 from instep.cli.store import ConfigArgument, ConsumerOption, chosen_of
 from instep.cli.worker import services_of
 from instep.config.file import Configuration, default_path, load
@@ -72,8 +74,8 @@ def run(
     """Keep the stores of a configuration in step with their providers.
 
     Stops on SIGTERM and SIGINT within five seconds, having lost nothing: with 0, or with 1 if a
-    consumer has failed meanwhile. A consumer that fails does not stop the others. SIGHUP stops
-    nothing: restart to apply a changed configuration.
+    consumer has failed meanwhile. A consumer that fails does not stop the others. SIGHUP and
+    `instep reload` let it read its configuration again.
     """
     if timeout_s is not None and not until_aligned:
         raise ConfigurationError(
@@ -87,31 +89,41 @@ def run(
         output = Format.TABLE if sys.stdout.isatty() else Format.JSONL
     log_to_stderr(output)
     configuration = load(config or default_path())
+    set_log_level(configuration.operations.log_level)
     # Made first: it imports the plug-ins, and a signal meanwhile has nothing to complete.
-    group = Group([each for one in chosen_of(configuration, consumer) for each in services_of(one)])
-    port = _port(configuration, group)
-    until_signalled(_run(group, port, until_aligned, timeout_s, output, period_s))
+    services = {one.name: services_of(one) for one in chosen_of(configuration, consumer)}
+    group = Group([each for many in services.values() for each in many])
+    view = LiveView(group) if output is Format.TABLE else LinesView(group, period_s)
+    reloader = Reloader(
+        configuration, consumer, group, services, started=view.follow, tell=view.event
+    )
+    port = _port(configuration, group, reloader)
+    until_signalled(_run(group, view, reloader, port, until_aligned, timeout_s))
 
 
-def _port(configuration: Configuration, group: Group) -> OperationsPort | None:
+def _port(configuration: Configuration, group: Group, reloader: Reloader) -> OperationsPort | None:
     """What serves the figures, where that is configured."""
     if not configuration.operations.listen:
         return None
     from instep.metrics.port import OperationsPort
 
-    where = f"{configuration.path}: operations.listen"
-    return OperationsPort(lambda: group.consumers, configuration.operations.listen, where)
+    return OperationsPort(
+        lambda: group.consumers,
+        configuration.operations.listen,
+        f"{configuration.path}: operations.listen",
+        about=lambda: {"pid": os.getpid(), "reload": reloader.last},
+    )
 
 
 async def _run(
     group: Group,
+    view: View,
+    reloader: Reloader,
     port: OperationsPort | None,
     until_aligned: bool,
     timeout_s: float | None,
-    output: Format,
-    period_s: float,
 ) -> None:
-    view = LiveView(group) if output is Format.TABLE else LinesView(group, period_s)
+    on_hangup(reloader.request)
     try:
         async with port or nullcontext(), view, group:
             if port is not None:
@@ -122,7 +134,7 @@ async def _run(
             gc.freeze()
             work = _aligned(group, timeout_s) if until_aligned else group.wait()
             try:
-                await until_first_ended(work, view.watch())
+                await until_first_ended(work, view.watch(), reloader.run())
             finally:
                 gc.unfreeze()
     except asyncio.CancelledError:

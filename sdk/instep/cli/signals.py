@@ -9,13 +9,13 @@ import errno
 import os
 import signal
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
 
 from instep.cli.log_lines import line_of
 
-__all__ = ["STOP_WITHIN_S", "outlive_hangup", "until_signalled"]
+__all__ = ["STOP_WITHIN_S", "on_hangup", "outlive_hangup", "until_signalled"]
 
 STOP_WITHIN_S: Final = 4.0
 """Seconds for stopping: less than the five that are promised before a supervisor sends SIGKILL."""
@@ -54,6 +54,21 @@ def until_signalled(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(main())
 
 
+def on_hangup(call: Callable[[], None]) -> None:
+    """From now on, SIGHUP calls this, in the running event loop. A terminal that is gone is written
+    to no more.
+    """
+    loop = asyncio.get_running_loop()
+
+    def hung_up(_number: int, _frame: object) -> None:
+        _leave_terminal()
+        # A loop that is closed needs nothing any more.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(call)
+
+    signal.signal(signal.SIGHUP, hung_up)
+
+
 def outlive_hangup() -> None:
     """From now on, SIGHUP is told on stderr and ends nothing: `systemctl reload` and log rotation
     send it, and a terminal that is closed. A terminal that is gone is written to no more.
@@ -61,7 +76,7 @@ def outlive_hangup() -> None:
     signal.signal(signal.SIGHUP, _hung_up)
 
 
-def _hung_up(_number: int, _frame: object) -> None:
+def _leave_terminal() -> None:
     for output in (1, 2):
         try:
             os.tcgetpgrp(output)
@@ -69,6 +84,10 @@ def _hung_up(_number: int, _frame: object) -> None:
             # Whatever else is wrong with it, a terminal that is gone says EIO.
             if error.errno == errno.EIO:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+
+
+def _hung_up(_number: int, _frame: object) -> None:
+    _leave_terminal()
     text = (
         "SIGHUP is ignored: a configuration is not read again while it is used;"
         " restart to apply a changed one"

@@ -26,6 +26,7 @@ __all__ = [
     "ConsumerConfiguration",
     "FileTable",
     "Isolation",
+    "LogLevel",
     "MemoryLimit",
     "OperationsTable",
     "PluginConfiguration",
@@ -50,6 +51,15 @@ class Isolation(StrEnum):
     """In a process of its own: what ends it ends no other consumer."""
 
 
+class LogLevel(StrEnum):
+    """The least level of what is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 class OperationsTable(msgspec.Struct, frozen=True, kw_only=True):
     """How a process shows how it does."""
 
@@ -57,6 +67,8 @@ class OperationsTable(msgspec.Struct, frozen=True, kw_only=True):
     """Where `instep run` serves `/livez`, `/readyz`, `/startupz`, `/metrics` and `/status.json`:
     `"127.0.0.1:9464"`; loopback where no host is named. It only reads, and asks for no password.
     Empty: nowhere."""
+    log_level: LogLevel = LogLevel.WARNING
+    """The least level of what is logged on stderr."""
 
 
 class FileTable(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 from aiohttp import web
@@ -49,11 +49,20 @@ class OperationsPort:
     a line for each reason, which begins with who has to act.
     """
 
-    def __init__(self, consumers: Callable[[], Sequence[Service]], listen: str, where: str) -> None:
+    def __init__(
+        self,
+        consumers: Callable[[], Sequence[Service]],
+        listen: str,
+        where: str,
+        *,
+        about: Callable[[], dict[str, Any]] = dict,
+    ) -> None:
         """`consumers` are asked for at each request: they may change. `listen` is as in
-        `parse_listen`, port 0 for a free one, and `where` its place in the configuration.
+        `parse_listen`, port 0 for a free one, and `where` its place in the configuration. `about`
+        adds to `/status.json` what there is to say of the process.
         """
         self._consumers = consumers
+        self._about = about
         self._host, self._port = parse_listen(listen, where)
         self._where = where
         self._started: set[str] = set()
@@ -165,13 +174,13 @@ class OperationsPort:
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     async def _status(self, _request: web.Request) -> web.Response:
-        healths = self._healths()
+        healths, about = self._healths(), self._about()
         at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
 
         def write() -> bytes:
             consumers = [facts_of(one) for one in healths]
             ready = all(one["ready"] for one in consumers)
-            return msgspec.json.encode({"at": at, "ready": ready, "consumers": consumers})
+            return msgspec.json.encode({"at": at, "ready": ready, **about, "consumers": consumers})
 
         return web.Response(body=await self._in_thread(write), content_type="application/json")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 from instep.errors import BaselineError
 from instep.model.position import Position
@@ -125,6 +126,14 @@ class Source(ABC):
         may appear. Raises `NoStreamError` where
         nothing fits, `AuthenticationError`, `DiscoveryError`, `UnreachableError`.
         """
+
+    def reconfigure(self, options: Mapping[str, Any], where: str) -> Collection[str]:
+        """Take over changed options, which were checked, without closing a connection.
+
+        Returns the keys that it does not take over, the empty one for all: they need a restart. The
+        default takes over nothing.
+        """
+        return ("",)
 
     async def refresh(self, stream: StreamInfo) -> StreamInfo:
         """The stream as the provider declares it now, under the same id; asked before it is opened

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from instep.alignment.audit import AuditReport, Finding
 from instep.errors import InstepError, SweepHeldError
@@ -90,6 +91,9 @@ class Consumer(SinkService):
         if assigned is not None:
             self._pair = None
         self._source = source
+        self._discover_now = asyncio.Event()
+        self._reselected = False
+        """Whether its source may have left streams since the last discovery."""
         self._steady = self._environment.steady()
         self._workers: dict[str, StreamWorker] = {}
         self._statements = LastStatements()
@@ -138,6 +142,22 @@ class Consumer(SinkService):
             store_age_s=self._store_age_s(),
             stale_after_s=self._settings.stale_after_s,
         )
+
+    def reconfigure(
+        self, settings: ConsumerSettings, source: Mapping[str, Any] | None, where: str
+    ) -> set[str]:
+        """See `Service`. What a connection is opened with holds from the next one on."""
+        left: set[str] = set()
+        if source is not None:
+            keys = self._source.reconfigure(source, where)
+            left = {f"source.{key}" if key else "source." for key in keys}
+            self._reselected = True
+            self._discover_now.set()
+        self._settings = settings
+        self._discovery.settings = self._identification.settings = settings
+        for worker in self._workers.values():
+            worker.reconfigure(settings)
+        return left
 
     def realign(self, stream: str, reason: str = "asked for") -> None:
         """Begin a new attempt on a stream (TR-548 ST-2.2, client-driven). Raises `KeyError`."""
@@ -283,6 +303,7 @@ class Consumer(SinkService):
 
         async for found in self._discovery.appearing(followed, self._until_discovery):
             await self._settle_withdrawn()
+            self._leave()
             # Meanwhile one of them may have been identified, and is followed.
             new = [stream for stream in found if stream.id not in self._workers]
             for stream in new:
@@ -300,6 +321,17 @@ class Consumer(SinkService):
             if (task := self._tasks.pop(id_, None)) is not None:
                 task.cancel()
 
+    def _leave(self) -> None:
+        """Stop following the streams that were left by a changed selection."""
+        if not self._reselected:
+            return
+        self._reselected = False
+        for id_ in [id_ for id_ in self._workers if id_ not in self._discovery.named]:
+            self._workers.pop(id_)
+            if (task := self._tasks.pop(id_, None)) is not None:
+                task.cancel()
+            self._emit(id_, "stream-left", "it is not selected any more")
+
     def _read_streams(self) -> list[StreamHealth]:
         """The health of the streams that are offered."""
         withdrawn = self._withdrawn.streams
@@ -308,7 +340,10 @@ class Consumer(SinkService):
 
     async def _until_discovery(self) -> None:
         if self._assigned is None:
-            await asyncio.sleep(self._settings.discover_every_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.discover_every_s):
+                    await self._discover_now.wait()
+            self._discover_now.clear()
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.discover_every_s):

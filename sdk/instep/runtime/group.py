@@ -26,6 +26,7 @@ class Group:
     def __init__(self, consumers: Sequence[Service]) -> None:
         self.consumers = tuple(consumers)
         self._stack = AsyncExitStack()
+        self._changed = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<Group of {len(self.consumers)}: {', '.join(map(repr, self.consumers))}>"
@@ -35,7 +36,7 @@ class Group:
         async with AsyncExitStack() as stack:
             # Consumers that are not started must close a shared source, too.
             for consumer in self.consumers:
-                stack.push_async_exit(consumer)
+                stack.push_async_callback(self.remove, consumer)
             await asyncio.gather(*map(_start, self.consumers))
             self._stack = stack.pop_all()
         return self
@@ -49,7 +50,28 @@ class Group:
         """Stop all at once, and wait for each in the reverse order."""
         for consumer in reversed(self.consumers):
             consumer.stop()
-        await self._stack.aclose()
+        consumers = self.consumers
+        try:
+            await self._stack.aclose()
+        finally:
+            # Who looks at what they came to still finds them.
+            self.consumers = consumers
+
+    async def add(self, *consumers: Service) -> None:
+        """Start further consumers, which run with the others from now on."""
+        for consumer in consumers:
+            self._stack.push_async_callback(self.remove, consumer)
+        self.consumers += consumers
+        await asyncio.gather(*map(_start, consumers))
+        self._wake()
+
+    async def remove(self, consumer: Service) -> None:
+        """Stop a consumer after its commit, and run it no more. Safe to call again."""
+        if consumer not in self.consumers:
+            return
+        self.consumers = tuple(one for one in self.consumers if one is not consumer)
+        self._wake()
+        await consumer.__aexit__(None, None, None)
 
     @property
     def error(self) -> Exception | None:
@@ -57,8 +79,21 @@ class Group:
         return next((one.error for one in self.consumers if one.error is not None), None)
 
     async def wait(self) -> None:
-        """Wait until all have failed with a fatal error, and raise that of the first."""
-        await self._all([consumer.wait() for consumer in self.consumers])
+        """Wait until all have failed with a fatal error, and raise that of the first. Those that
+        are added meanwhile count, and those that are removed do not.
+        """
+        while True:
+            changed = asyncio.ensure_future(self._changed.wait())
+            failing = asyncio.ensure_future(self._all([one.wait() for one in self.consumers]))
+            try:
+                await asyncio.wait({changed, failing}, return_when=asyncio.FIRST_COMPLETED)
+                if not changed.done():
+                    await failing
+                    return
+            finally:
+                changed.cancel()
+                failing.cancel()
+                await asyncio.gather(changed, failing, return_exceptions=True)
 
     async def aligned(self, timeout_s: float | None = None) -> None:
         """Wait until each is aligned or has failed. Raises what the `aligned` of the first that
@@ -69,6 +104,11 @@ class Group:
     def health(self) -> tuple[Health, ...]:
         """The current health of each consumer. Never waits."""
         return tuple(consumer.health() for consumer in self.consumers)
+
+    def _wake(self) -> None:
+        """Let those look again who wait for all."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     @staticmethod
     async def _all(waits: list[Coroutine[None, None, None]]) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from instep.coordination.lease import Role
 from instep.errors import InstepError, LeaseLostError, plain
@@ -82,6 +82,20 @@ class Service(ABC):
             self._emit("", "stopped", "stopped")
         else:
             self._wake()
+
+    def reconfigure(
+        self,
+        settings: ConsumerSettings,  # noqa: ARG002 - for those that can
+        source: Mapping[str, Any] | None,  # noqa: ARG002 - for those that can
+        where: str,  # noqa: ARG002 - for those that can
+    ) -> set[str]:
+        """Take over changed settings and, where they have changed, the options of its source, from
+        now on, without closing a connection.
+
+        Returns what it does not take over: keys such as "settings.batch_records", the beginnings of
+        such, or the empty text for all. `where` is the place of the options, for errors.
+        """
+        return {""}
 
     @property
     def received_bytes(self) -> int | None:

@@ -119,7 +119,7 @@ class ReconnectPacing:
     """
 
     def __init__(self, settings: ConsumerSettings, environment: Environment) -> None:
-        self._settings = settings
+        self.settings = settings
         self._environment = environment
         self.failures = 0
         """Connections in a row that failed."""
@@ -144,12 +144,12 @@ class ReconnectPacing:
             return 0.0
         self.failures += 1
         if late:
-            return late_wait_s(self._settings, self._environment)
+            return late_wait_s(self.settings, self._environment)
         if stalled:
-            return self._settings.reconnect_max_s / 2 * self._environment.rng.uniform(0.8, 1.0)
-        return backoff_s(self._settings, self._environment, self.failures)
+            return self.settings.reconnect_max_s / 2 * self._environment.rng.uniform(0.8, 1.0)
+        return backoff_s(self.settings, self._environment, self.failures)
 
     @property
     def exhausted(self) -> bool:
         """Whether the consumer gives up."""
-        return 0 < self._settings.reconnect_attempts <= self.failures
+        return 0 < self.settings.reconnect_attempts <= self.failures

@@ -46,9 +46,11 @@ class StreamDiscovery:
         self.left = ""
         """The last failover: which instance of the provider was left, for which other, and why."""
         self._source, self._sink = source, sink
-        self._settings, self._environment = settings, environment
+        self.settings, self._environment = settings, environment
         self._report = report
         self._left_for = ("", "")
+        self.named: frozenset[str] = frozenset()
+        """The ids of the streams that the last `further` has found."""
         self._assigned = assigned
         self._offered: dict[str, StreamInfo] = {}
         """The discovered streams, by their ids in the store."""
@@ -69,7 +71,7 @@ class StreamDiscovery:
         """Discover, with retries until it succeeds. `unoffered` is called while no stream is
         offered. Raises the fatal error.
         """
-        async for attempt in retrying(self._settings, self._environment):
+        async for attempt in retrying(self.settings, self._environment):
             with attempt:
                 try:
                     streams = await self._discover()
@@ -122,11 +124,12 @@ class StreamDiscovery:
             return []
         async with self._discovering:
             named = await self._discover(followed)
+            self.named = frozenset(stream.id for stream in named)
             return [stream for stream in named if stream.id not in ids]
 
     def not_offered(self) -> list[StreamInfo]:
         """The known streams that have been missing for `discover_confirm_s`."""
-        now_s, confirm_s = self._now(), self._settings.discover_confirm_s
+        now_s, confirm_s = self._now(), self.settings.discover_confirm_s
         return [
             one
             for one in self.missing

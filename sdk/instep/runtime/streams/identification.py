@@ -42,7 +42,7 @@ class StreamIdentification:
     ) -> None:
         self._discovery = discovery
         self._source, self._sink = source, sink
-        self._settings, self._environment = settings, environment
+        self.settings, self._environment = settings, environment
         self._now = environment.steady()
         self._report = report
         self._readings: dict[str, IdentitySnapshot] = {}
@@ -82,7 +82,7 @@ class StreamIdentification:
                 named = await self._decided(stream)
             except InstepError as error:
                 self._report(stream.id, "stream-failed", str(error))
-                await asyncio.sleep(late_wait_s(self._settings, self._environment))
+                await asyncio.sleep(late_wait_s(self.settings, self._environment))
             else:
                 found(named)
                 return
@@ -91,7 +91,7 @@ class StreamIdentification:
         reading = IdentitySnapshot(
             stream,
             self._source,
-            self._settings,
+            self.settings,
             self._environment,
             self._now,
             report=self._report,
@@ -118,7 +118,7 @@ class StreamIdentification:
     async def _await_others(self, stream: StreamInfo) -> None:
         """Wait for those that carry the same: one of them may agree more. Not for ever."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.discover_confirm_s):
+            async with asyncio.timeout(self.settings.discover_confirm_s):
                 await asyncio.gather(*(one.read() for one in self._others(stream)))
 
     def _others(self, stream: StreamInfo) -> Collection[IdentitySnapshot]:

@@ -152,6 +152,12 @@ class StreamWorker:
             if self._read_ahead is not None:
                 self._read_ahead.wake()
 
+    def reconfigure(self, settings: ConsumerSettings) -> None:
+        """Take over changed settings. What a connection is opened with holds from the next on."""
+        self._settings = self._pacing.settings = settings
+        if self._core is not None:
+            self._core.reconfigure(settings.alignment)
+
     def health(self) -> StreamHealth:
         status = AlignmentStatus() if self._core is None else self._core.status()
         known_us = 0 if self._core is None else self._core.lag.watermark_us
