@@ -339,7 +339,7 @@ class ConsumerEvent(msgspec.Struct, frozen=True):
     """connected, disconnected, waiting, stream-found, stream-failed, undiscovered, failed-over,
     identifying, stream-identified, not-offered, offered-again, stream-retired, attempt,
     redelivered, confirming, continued, caught-up, aligned, unproven, unreadable, lost, sweep-held,
-    no-progress, deviation, loop-lag, restarted, stopped, failed; of other processes:
+    no-progress, deviation, loop-lag, restarted, stopped, failed, stream-left; of other processes:
     worker-started, worker-silent, worker-heard, worker-lost; of a pair: standby, active,
     superseded, gave-up; of sequences: ask-resend, realign, loss, fault, sequence-failed, not-sent,
     handler-failed, blocked, quarantined."""

@@ -68,7 +68,14 @@ class Running:
             for line in output:
                 self.lines.put(json.loads(line))
 
-        Thread(target=read, daemon=True).start()
+        self.reader = Thread(target=read, daemon=True)
+        self.reader.start()
+
+    def stop(self) -> None:
+        with self.process:
+            self.process.terminate()
+            self.process.wait(DEADLINE_S)
+            self.reader.join(DEADLINE_S)
 
     def until(self, fits: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The next event that fits."""
@@ -109,8 +116,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
         try:
             yield one
         finally:
-            one.process.terminate()
-            one.process.wait(DEADLINE_S)
+            one.stop()
 
 
 def records(folder: Path, name: str) -> int:
