@@ -17,6 +17,7 @@ import msgspec
 import typer
 from typer.testing import CliRunner
 
+from docs.operations import alert_pages
 from instep import errors
 from instep.cli.app import app
 from instep.cli.command_group import commands_of
@@ -237,6 +238,7 @@ PAGES = {
     "wire-results": wire_results,
     "freshness": freshness,
     "figures": figures,
+    "alerts": alert_pages,
 }
 """Name of the generated file → what writes it."""
 

@@ -19,6 +19,7 @@ from instep.cli.progress_view import LinesView, LiveView, View
 from instep.cli.reloader import Reloader
 from instep.cli.signals import on_hangup, outlive_hangup, until_signalled
 from instep.cli.store import ConfigArgument, ConsumerOption, chosen_of
+from instep.cli.systemd import notify, notify_alive
 from instep.cli.worker import services_of
 from instep.config.file import Configuration, default_path, load
 from instep.errors import ConfigurationError, NotAlignedError, UnreadableRecordsError
@@ -133,9 +134,11 @@ async def _run(
             gc.collect()
             gc.freeze()
             work = _aligned(group, timeout_s) if until_aligned else group.wait()
+            notify("READY=1")
             try:
-                await until_first_ended(work, view.watch(), reloader.run())
+                await until_first_ended(work, view.watch(), reloader.run(), notify_alive())
             finally:
+                notify("STOPPING=1")
                 gc.unfreeze()
     except asyncio.CancelledError:
         # Stopped as asked, but a consumer that failed has not done its work.
