@@ -24,6 +24,7 @@ from instep.cli.command_group import commands_of
 from instep.config import reference
 from instep.config.plugins import deviations_of
 from instep.metrics.figures import FIGURES, Figure, Subject
+from instep.runtime.events import EVENTS
 from instep.testing.relay import Side
 from instep_spark.lake.tables import schema as lake
 from instep_spark.lake.views import views_reference
@@ -42,6 +43,7 @@ __all__ = [
     "configuration",
     "deviations",
     "error_codes",
+    "events",
     "figures",
     "freshness",
     "page_text",
@@ -221,6 +223,11 @@ def figures() -> str:
     return "\n\n".join(parts)
 
 
+def events() -> str:
+    """Every kind of event."""
+    return _table(("Event", "When"), [(f"`{kind}`", text) for kind, text in EVENTS.items()])
+
+
 def _words_of(figure: Figure) -> str:
     if not figure.values:
         return figure.meaning
@@ -239,6 +246,7 @@ PAGES = {
     "freshness": freshness,
     "figures": figures,
     "alerts": alert_pages,
+    "events": events,
 }
 """Name of the generated file → what writes it."""
 

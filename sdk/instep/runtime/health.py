@@ -336,11 +336,5 @@ class ConsumerEvent(msgspec.Struct, frozen=True):
     stream: str
     """Empty for an event of the consumer as a whole."""
     kind: str
-    """connected, disconnected, waiting, stream-found, stream-failed, undiscovered, failed-over,
-    identifying, stream-identified, not-offered, offered-again, stream-retired, attempt,
-    redelivered, confirming, continued, caught-up, aligned, unproven, unreadable, lost, sweep-held,
-    no-progress, deviation, loop-lag, restarted, stopped, failed, stream-left; of other processes:
-    worker-started, worker-silent, worker-heard, worker-lost; of a pair: standby, active,
-    superseded, gave-up; of sequences: ask-resend, realign, loss, fault, sequence-failed, not-sent,
-    handler-failed, blocked, quarantined."""
+    """One of `instep.runtime.events.EVENTS`."""
     text: str
