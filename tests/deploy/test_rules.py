@@ -101,6 +101,11 @@ CASES: dict[str, tuple[dict[str, float], dict[str, float]]] = {
         {f"instep_consumer_loop_lag_seconds{{{CONSUMER}}}": 1},
     ),
 }
+ALIGNING: dict[str, float] = {
+    LEFT % "compaction": -1,
+    KEPT % "compaction": 600,
+    f'instep_stream_phase{{{STREAM},phase="aligning"}}': 1,
+}
 RISING = {"InstepQuarantined": f"instep_stream_quarantined_total{{{STREAM}}}"}
 
 
@@ -170,6 +175,8 @@ def test_each_alert_fires_and_not_one_step_before(name: str, tmp_path: Path) -> 
     if alert.for_s:
         # A moment, as of a handover or a planned restart, fires nothing.
         tests.append(one_test(name, constant(fires), alert.for_s - 15, fires=False))
+    if name == "InstepCompactionNear":
+        tests.append(one_test(name, constant(ALIGNING), late_s, fires=False))
     judged(tmp_path, tests)
 
 

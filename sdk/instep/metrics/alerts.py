@@ -43,6 +43,10 @@ _C, _W = Severity.CRITICAL, Severity.WARNING
 _LATE: Final = (
     'instep_stream_margin_seconds{{mark="{0}"}} < 0.25 * instep_stream_limit_seconds{{mark="{0}"}}'
 )
+_SETTLED: Final = (
+    'unless on (consumer, stream) instep_stream_phase{phase=~"aligning|baselining|confirming"}'
+)
+"""In an attempt nothing later is known than what it was opened with."""
 
 # fmt: off
 ALERTS: Final = (
@@ -90,7 +94,7 @@ ALERTS: Final = (
         " what has ended by a sweep, and costs a whole reading of the log.",
     ),
     Alert(
-        "InstepCompactionNear", _LATE.format("compaction"), 60, _W,
+        "InstepCompactionNear", f"{_LATE.format('compaction')} {_SETTLED}", 60, _W,
         "Three quarters of the time are used up after which intermediate states are compacted"
         " away.",
         "As for InstepRetentionNear.",

@@ -53,8 +53,8 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     """Records committed since the consumer started."""
     read_delay_s: float
-    """The greatest age of a change that may be missing, now. Until that is known (`behind_s`): how
-    late the last record was read.
+    """The greatest age of a change that may be missing, now (`behind_s`). While that is not
+    settled, as in an attempt: how late the last record was read.
     """
     fidelity: Fidelity
     """What that delay costs (A8)."""
@@ -148,8 +148,8 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
         if by_s <= 0:
             return self
         aged = self
-        if self.behind_s is not None and self.fidelity is not Fidelity.LOST:
-            aged = self.delayed(self.behind_s + by_s)
+        if self.read_delay_s == self.behind_s:
+            aged = self.delayed(self.read_delay_s + by_s)
         return msgspec.structs.replace(
             aged,
             heard_age_s=_later(self.heard_age_s, by_s),

@@ -132,7 +132,9 @@ def test_a_receiver_is_ready_while_it_listens() -> None:
 
 
 def test_ages_go_on_after_they_were_said() -> None:
-    said = msgspec.structs.replace(STREAM, behind_s=4.0, record_age_s=2.0, committing_s=1.0)
+    said = msgspec.structs.replace(
+        STREAM, behind_s=4.0, read_delay_s=4.0, record_age_s=2.0, committing_s=1.0
+    )
     later = health(said).aged(600.0)
     (stream,) = later.streams
     assert (stream.heard_age_s, stream.record_age_s, stream.committing_s) == (601.0, 602.0, 601.0)

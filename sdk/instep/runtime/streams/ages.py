@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import msgspec
 
-from instep.alignment.lag import Fidelity
 from instep.alignment.machine import AlignmentStatus
 from instep.model.position import Phase
 from instep.ports.source import Feed
@@ -17,6 +17,11 @@ from instep.runtime.health import StreamHealth
 from instep.runtime.streams.read_ahead import ReadAhead
 
 __all__ = ["StreamAges"]
+
+_UNSETTLED: Final = frozenset({Phase.ALIGNING, Phase.BASELINING, Phase.CONFIRMING, Phase.LOST})
+"""Phases in which nothing later is known than what the attempt was opened with (A8): the delay is
+that of the records.
+"""
 
 
 class StreamAges:
@@ -67,7 +72,7 @@ class StreamAges:
             assert self._feed is not None
             known_s = max(known_s, now_s - self._feed.unheard_s)
         behind_s = _age_s(known_s or None, now_s)
-        if behind_s is not None and health.fidelity is not Fidelity.LOST:
+        if behind_s is not None and status.phase not in _UNSETTLED:
             health = health.delayed(behind_s)
         return msgspec.structs.replace(
             health,
