@@ -7,8 +7,10 @@ keeps its connection and its token.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -28,7 +30,7 @@ from instep.runtime.lifecycle import Service
 
 __all__ = ["ReloadOutcome", "Reloader"]
 
-_STOP_WITHIN_S: Final = 5.0
+_log: Final = logging.getLogger("instep.cli")
 
 
 class ReloadOutcome(msgspec.Struct, frozen=True):
@@ -91,6 +93,10 @@ class Reloader:
             }
         except InstepError as error:
             kind, reloaded, text = "reload-refused", False, f"all goes on as before: {error}"
+        except Exception as error:  # noqa: BLE001 - told, and logged whole
+            # A plug-in may fail in any way: what runs must not end with it.
+            _log.exception("a changed configuration cannot be read")
+            kind, reloaded, text = "reload-refused", False, f"all goes on as before: {error!r}"
         else:
             text = await self._apply(after, set(chosen), new)
         at_us = time.time_ns() // 1_000
@@ -120,12 +126,16 @@ class Reloader:
             applied[one.after.name] = _in_force(one, left)
         for name in [name for name in self._services if name not in chosen]:
             for service in self._services.pop(name):
-                await self._group.remove(service)
+                # It has stopped, whatever its store says to that.
+                with suppress(InstepError):
+                    await self._group.remove(service)
             done.append(f"{name} was removed")
         for name, services in new.items():
             self._services[name] = services
             for service in services:
                 self._started(service)
+            # Who follows it begins to listen first.
+            await asyncio.sleep(0)
             await self._group.add(*services)
             done.append(f"{name} was added")
         operations = after.operations
