@@ -140,7 +140,7 @@ class _Modules:
             if found is not None or not _is_entity(child):
                 yield from self.walk(child, found or parent)
 
-    def resources(self) -> dict[str, list[str]]:
+    def resources(self) -> dict[str, frozenset[str]]:
         """Resource below the context → classes whose entities it shows."""
         found = {}
         own = self.tree.i_module
@@ -149,18 +149,17 @@ class _Modules:
             shown |= {name for name in [self.class_of(child)] if name}
             if shown:
                 prefix = "" if child.i_module is own else f"{child.i_module.arg}:"
-                found[f"{prefix}{child.arg}"] = sorted(shown)
+                found[f"{prefix}{child.arg}"] = frozenset(shown)
         return found
 
     def typed(self) -> dict[str, TypedClass]:
         """Each class with its columns, by name."""
-        detector = next(one for one in self.containers.values() if one.arg == "condition-detector")
+        detector = self.containers["condition-detector"]
         entities = [(name, one) for _, name, one in self.walk(self.tree, _CONTEXT)]
         found: dict[str, dict[str, TypedColumn]] = {}
         meanings: dict[str, str] = {}
+        entities = [(name, one) for name, one in entities if _is_entity(one)]
         for name, entity in (*entities, (_DETECTOR, detector)):
-            if name != _DETECTOR and not _is_entity(entity):
-                continue
             meanings.setdefault(name, _meaning(entity))
             for column in self._columns(entity, ()):
                 columns = found.setdefault(name, {})
@@ -260,7 +259,7 @@ def _model(editions: Sequence[tuple[str, _Modules]]) -> ClassModel:
                 raise ValueError(f"{statement.arg} of {parent} holds two classes")
     resources = {
         edition: {
-            resource: sorted(spellings.get(name, name) for name in shown)
+            resource: frozenset(spellings.get(name, name) for name in shown)
             for resource, shown in modules.resources().items()
         }
         for edition, modules in editions
@@ -319,7 +318,7 @@ def class_table(*folders: Path) -> str:
     model = _model(editions)
     content = {
         "modules": [name for _, modules in editions for name in modules.names],
-        **msgspec.to_builtins(model),
+        **msgspec.to_builtins(model, order="deterministic"),
         "classes": _typed(editions, model.spellings),
     }
     return msgspec.json.format(msgspec.json.encode(content), indent=1).decode() + "\n"

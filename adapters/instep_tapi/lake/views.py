@@ -26,6 +26,12 @@ def _size(name: str) -> str:
     return f"try_cast({path} AS DOUBLE)"
 
 
+def _requested(member: str) -> str:
+    """What a service requests: in a constraint from TAPI 2.4 on."""
+    path = ("requested-capacity", "total-size", member)
+    return f"coalesce({json_path(*path)}, {json_path('connectivity-constraint', *path)})"
+
+
 def _edges(name: str, meaning: str, table: str, *validity: str) -> LakeView:
     """The links of a table as edges; `validity`: its columns that say when they were so."""
     more = "".join(f", {column}" for column in validity)
@@ -180,8 +186,8 @@ _SERVICES: Final = LakeView(
     f"""
     SELECT consumer, stream, {_UUID} AS service_uuid, {_NAME} AS service_name,
         {enum_field("operational-state")} AS operational_state,
-        {_size("requested-capacity")} AS requested_capacity,
-        {json_path("requested-capacity", "total-size", "unit")} AS capacity_unit,
+        try_cast({_requested("value")} AS DOUBLE) AS requested_capacity,
+        {_requested("unit")} AS capacity_unit,
         transform(from_json({json_path("connection")}, 'ARRAY<STRUCT<`connection-uuid`: STRING>>'),
             one -> one.`connection-uuid`) AS connection_uuids
     FROM entities WHERE class = 'CONNECTIVITY_SERVICE'

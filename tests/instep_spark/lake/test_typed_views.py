@@ -177,7 +177,10 @@ SCENARIO: list[tuple[str, Any, dict[str, Any], list[str]]] = [
     (
         "PATH_COMPUTATION_SERVICE",
         {"uuid": "p", "topology-constraint": {"include-node": ["n", "m"]}},
-        {"topology_constraint_include_node": ["n", "m"], "topology_constraint_avoid_topology": None},
+        {
+            "topology_constraint_include_node": ["n", "m"],
+            "topology_constraint_avoid_topology": None,
+        },
         [],
     ),
     (

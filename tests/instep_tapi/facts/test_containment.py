@@ -98,11 +98,11 @@ def test_what_has_the_name_of_a_class_elsewhere_is_a_reference() -> None:
 
 
 def test_the_classes_of_series_are_those_of_both_editions() -> None:
-    assert SERIES_CLASSES == {
+    assert {
         *("PM_CURRENT_DATA", "PM_HISTORY_DATA", "CURRENT_DATA", "HISTORY_DATA"),
         *("CEP_PM_DATA", "MEP_PM_DATA", "MIP_PM_DATA"),
-    }
-    assert MEASURING == SERIES_CLASSES | {"OAM_JOB"}
+    } == SERIES_CLASSES
+    assert SERIES_CLASSES | {"OAM_JOB"} == MEASURING
 
 
 def test_the_table_is_that_of_the_yang(shared_data: Path) -> None:

@@ -18,7 +18,12 @@ from instep.model.records import Record, RecordChunk
 from instep_tapi.facts.containment import LOCAL_CLASSES
 from instep_tapi.options import NoAuth
 from instep_tapi.restconf.auth import Authenticator
-from instep_tapi.restconf.baseline import READABLE, read_baseline, readable_classes, unprovable_classes
+from instep_tapi.restconf.baseline import (
+    READABLE,
+    read_baseline,
+    readable_classes,
+    unprovable_classes,
+)
 from instep_tapi.restconf.client import RestconfClient
 from instep_tapi.restconf.discovery import ContextAddress
 from instep_tapi.wire.context_tree import entities
