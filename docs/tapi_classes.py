@@ -34,6 +34,7 @@ _INTEGERS: Final = {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint3
 _BODY: Final = ("stream-record", "log-record", "log-record-body")
 _CONTEXT: Final = "TAPI_CONTEXT"
 _DETECTOR: Final = "CONDITION_DETECTOR"
+_STREAMING: Final = "tapi-streaming"
 _ANY_CLASS: Final = "ANY_CLASS"
 _OBJECT_TYPE: Final = "OBJECT_TYPE_"
 _SENTENCE: Final = re.compile(r"(?<=\.)\s")
@@ -82,15 +83,18 @@ class _Modules:
         self._record = _child(self.context.get_module("tapi-streaming"), *_BODY)
 
     @cached_property
-    def named(self) -> list[str]:
-        """The classes as record-content names them: an enumeration, or identities."""
+    def named(self) -> dict[str, str]:
+        """The classes that record-content can name → the identity, empty in an enumeration."""
         kind = _child(self._record, "record-content").search_one("type").i_type_spec
         if isinstance(kind, EnumTypeSpec):
-            return [name for name, _ in kind.enums]
+            return {name: "" for name, _ in kind.enums}
         bases = [base.i_identity for base in kind.idbases]
-        found = (i.arg.rpartition(_OBJECT_TYPE)[2] for i in self._derived(bases))
-        # The base of the identities of one module names no class.
-        return list(dict.fromkeys(name for name in found if not name.endswith("OBJECT_TYPE")))
+        return {
+            identity.arg.rpartition(_OBJECT_TYPE)[2]: f"{identity.i_module.arg}:{identity.arg}"
+            for identity in self._derived(bases)
+            # The base of the identities of one module names no class.
+            if not identity.arg.endswith("OBJECT_TYPE")
+        }
 
     @cached_property
     def containers(self) -> dict[str, Any]:
@@ -245,12 +249,13 @@ def _model(editions: Sequence[tuple[str, _Modules]]) -> ClassModel:
             known = by_container.setdefault(container, name)
             if name != known:
                 spellings[name] = known
+            statement = modules.containers[container]
             if known not in places:
-                identified = _identified_by(modules.containers[container])
-                places[known] = ClassPlace(container, identified == "local-id")
-        for name in modules.named:
-            if name not in spellings:
-                places.setdefault(name, ClassPlace())
+                places[known] = ClassPlace(container, _identified_by(statement) == "local-id")
+            module = statement.i_module.arg
+            places[known].member = container if module == _STREAMING else f"{module}:{container}"
+        for name, identity in modules.named.items():
+            places.setdefault(spellings.get(name, name), ClassPlace()).identity = identity
     for _, modules in editions:
         for parent, name, statement in modules.walk(modules.tree, _CONTEXT):
             below = places[spellings.get(parent, parent)].contains

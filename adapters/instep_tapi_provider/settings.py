@@ -1,6 +1,6 @@
 """Everything about a provider that is chosen once, before it starts."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from ssl import SSLContext
 
@@ -154,6 +154,15 @@ class ProviderSettings:
     seed: int = 0
     active_at_start: bool = True
     provisioning_s: float = 0.0
+
+    def of_edition(self, tapi: str) -> "ProviderSettings":
+        """The same provider with the model of another edition of TAPI: "2.1.3", or "2.6" for 2.4 to
+        2.6.
+        """
+        style = replace(self.discovery.style, tapi=tapi)
+        streams = (replace(s, style=replace(s.style, tapi=tapi)) for s in self.streams)
+        discovery = replace(self.discovery, style=style)
+        return replace(self, streams=tuple(streams), discovery=discovery)
 
     def __post_init__(self) -> None:
         if self.root and (not self.root.startswith("/") or self.root.endswith("/")):

@@ -25,6 +25,11 @@ class ClassPlace(msgspec.Struct, omit_defaults=True):
     """Whether it is identified by a local-id within what contains it, and not by a uuid."""
     contains: dict[str, str] = {}
     """Its members that hold entities → the class of these."""
+    identity: str = ""
+    """How record-content names it from 2.4 on, with the module."""
+    member: str = ""
+    """The container as RFC 7951 has it from 2.4 on: with its module, where that is not
+    tapi-streaming."""
 
 
 class ClassModel(msgspec.Struct):

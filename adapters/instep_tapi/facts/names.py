@@ -15,11 +15,20 @@ from instep_tapi.facts.classes import CLASS_MODEL
 
 
 class LogRecordType(StrEnum):
-    """What a log record states about its entity (TR-548 3.12)."""
+    """What a log record states about its entity (TR-548 3.12; v3.2 5.2)."""
 
     CREATE_UPDATE = "CREATE_UPDATE"
     DELETE = "DELETE"
     TOMBSTONE = "TOMBSTONE"
+    # TAPI 2.4 and later.
+    CREATE = "CREATE"
+    UPDATE = "UPDATE"
+    CHANGE = "CHANGE"
+
+    @property
+    def ends(self) -> bool:
+        """Whether the entity is gone."""
+        return self in (LogRecordType.DELETE, LogRecordType.TOMBSTONE)
 
 
 class LogStorageStrategy(StrEnum):
