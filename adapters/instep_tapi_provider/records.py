@@ -59,7 +59,6 @@ class RecordStyle:
     says.
     """
 
-    tapi: str = TAPI_2_1_3
     wrapper: Wrapper = Wrapper.BARE
     records_per_frame: int = 1
     identities: IdentityStyle = IdentityStyle.NAME
@@ -68,6 +67,7 @@ class RecordStyle:
     yang_time: bool = False
     numeric_offsets: bool = False
     sign: Callable[[bytes], str] | None = field(default=None, repr=False)
+    tapi: str = TAPI_2_1_3
 
     def __post_init__(self) -> None:
         if self.records_per_frame < 1:

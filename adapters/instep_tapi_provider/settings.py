@@ -6,6 +6,7 @@ from ssl import SSLContext
 
 from instep.errors import ConfigurationError
 from instep_tapi.facts.names import CONDITION_DETECTOR, LogRecordStrategy, LogStorageStrategy
+from instep_tapi.facts.stream_profile import TAPI_2_6
 from instep_tapi_provider.clock import ScaledClock
 from instep_tapi_provider.context import Nested
 from instep_tapi_provider.log import LogSettings
@@ -157,11 +158,11 @@ class ProviderSettings:
 
     def of_edition(self, tapi: str) -> "ProviderSettings":
         """The same provider with the model of another edition of TAPI: "2.1.3", or "2.6" for 2.4 to
-        2.6.
+        2.6, of which records state nothing of the entities below their own (v3.2 3.10.3).
         """
-        style = replace(self.discovery.style, tapi=tapi)
-        streams = (replace(s, style=replace(s.style, tapi=tapi)) for s in self.streams)
-        discovery = replace(self.discovery, style=style)
+        own = {"nested": Nested.OMITTED} if tapi == TAPI_2_6 else {}
+        streams = (replace(s, style=replace(s.style, tapi=tapi), **own) for s in self.streams)
+        discovery = replace(self.discovery, style=replace(self.discovery.style, tapi=tapi))
         return replace(self, streams=tuple(streams), discovery=discovery)
 
     def __post_init__(self) -> None:

@@ -22,6 +22,8 @@ _FEATURE = re.compile(r"^\s*feature\s+([\w-]+)", re.MULTILINE).findall
 _WHEN = re.compile(r"""^\s*when\s+(?:'[^']*'|"[^"]*");""", re.MULTILINE)
 # The list of differences says that 2.6.0 has removed them; its modules still have them.
 _LEAST = re.compile(r"^\s*min-elements\s+\d+;", re.MULTILINE)
+# yangson passes over what augments a node that a later statement adds.
+_AUGMENT = re.compile(r"^    augment .*?^    \}\s*?$", re.MULTILINE | re.DOTALL)
 # References to members that 2.6.0 has no more.
 _OAM_PROFILE = re.compile(
     r"""type\s+leafref\s*\{\s*path\s+'[^']*/tapi-oam:oam-profile/[^']*';\s*\}"""
@@ -41,18 +43,25 @@ class Yang:
             self._model = DataModel(text, [patched])
 
     def check(self, document: dict[str, Any]) -> None:
-        """Fail unless a resource of the data tree has the form that the modules demand."""
-        self._check(document, None)
+        """Fail unless a document of the data tree is valid."""
+        self._validated(document, None, "all")
 
     def check_record(self, record: dict[str, Any]) -> None:
-        """The same of a log-record, which a stream-record carries."""
-        self._check({"tapi-streaming:log-record": [record]}, "tapi-streaming:stream-record")
+        """Fail unless a log-record has the form that a stream-record demands. What it refers to is
+        stated by other records.
+        """
+        document = {"tapi-streaming:log-record": [record]}
+        self._validated(document, "tapi-streaming:stream-record", "syntax")
 
-    def _check(self, document: dict[str, Any], subschema: str | None) -> None:
+    def _validated(self, document: dict[str, Any], subschema: str | None, scope: str) -> None:
         from yangson.enumerations import ContentType, ValidationScope  # noqa: PLC0415
 
         instance = self._model.from_raw(document, subschema)
-        instance.validate(ValidationScope.all, ContentType.all)
+        instance.validate(ValidationScope[scope], ContentType.all)
+
+
+def _depth(augment: str) -> int:
+    return augment.partition("{")[0].count("/")
 
 
 def _module(path: Path, into: Path) -> dict[str, Any]:
@@ -60,6 +69,8 @@ def _module(path: Path, into: Path) -> dict[str, Any]:
     text = path.read_text("utf-8")
     for pattern, instead in ((_WHEN, ""), (_LEAST, ""), (_OAM_PROFILE, "type string;")):
         text = pattern.sub(instead, text)
+    shallow_first = iter(sorted(_AUGMENT.findall(text), key=_depth))
+    text = _AUGMENT.sub(lambda _: next(shallow_first), text)
     found = [search(text) for search in (_MODULE, _REVISION, _NAMESPACE)]
     name, revision, namespace = (one[1] if one else "" for one in found)
     (into / f"{name}@{revision}.yang").write_text(text, "utf-8")
