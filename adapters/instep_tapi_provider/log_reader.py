@@ -76,9 +76,9 @@ class LogReader:
         all before, and nothing of that was compacted away (v3.2 5.2).
         """
         place = self.log.tokens.decode(start_from) if start_from else None
-        if self.start is Start.RESUMED and place is not None:
-            if place.appended_ms / 1000 > self.log.compacted_until_s:
-                return self.position
+        resumed = self.start is Start.RESUMED and place is not None
+        if resumed and place.appended_ms / 1000 > self.log.compacted_until_s:
+            return self.position
         return self.log.next_ordinal
 
     def _as_change(self, record: LogRecord) -> LogRecord:

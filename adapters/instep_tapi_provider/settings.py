@@ -160,8 +160,9 @@ class ProviderSettings:
         """The same provider with the model of another edition of TAPI: "2.1.3", or "2.6" for 2.4 to
         2.6, of which records state nothing of the entities below their own (v3.2 3.10.3).
         """
-        own = {"nested": Nested.OMITTED} if tapi == TAPI_2_6 else {}
-        streams = (replace(s, style=replace(s.style, tapi=tapi), **own) for s in self.streams)
+        streams = [replace(s, style=replace(s.style, tapi=tapi)) for s in self.streams]
+        if tapi == TAPI_2_6:
+            streams = [replace(stream, nested=Nested.OMITTED) for stream in streams]
         discovery = replace(self.discovery, style=replace(self.discovery.style, tapi=tapi))
         return replace(self, streams=tuple(streams), discovery=discovery)
 

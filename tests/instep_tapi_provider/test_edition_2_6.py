@@ -164,7 +164,7 @@ async def test_5_2_changes_are_for_those_who_know_the_entity(yang: Yang) -> None
 
 
 async def test_5_2_a_client_that_fell_behind_the_compaction_delay_gets_no_change() -> None:
-    late = {"record_strategy": PARTS, "compaction_delay_s": 0.0, "tombstone_retention_s": 60.0}
+    late: dict[str, Any] = {"record_strategy": PARTS, "compaction_delay_s": 0.0}
     async with provider(IdentityStyle.NAME, **late) as served, connected(served) as client:
         await read_all(served, client)
         served.update(link(served), {"operational-state": "DISABLED"})

@@ -282,9 +282,7 @@ def _pair(first: str, second: str, text: str | None, option: str) -> dict[str, s
     return {first: name, second: secret}
 
 
-def _content(
-    context: Path | None, topology: str | None, services: int, tapi: Edition
-) -> "Context":
+def _content(context: Path | None, topology: str | None, services: int, tapi: Edition) -> "Context":
     if context is not None:
         from instep_tapi_provider import Context
 
