@@ -76,17 +76,18 @@ class LogReader:
         all before, and nothing of that was compacted away (v3.2 5.2).
         """
         place = self.log.tokens.decode(start_from) if start_from else None
-        resumed = self.start is Start.RESUMED and place is not None
-        if resumed and place.appended_ms / 1000 > self.log.compacted_until_s:
-            return self.position
-        return self.log.next_ordinal
+        if place is None or self.start is not Start.RESUMED:
+            return self.log.next_ordinal
+        whole = place.appended_ms / 1000 > self.log.compacted_until_s
+        return self.position if whole else self.log.next_ordinal
 
     def _as_change(self, record: LogRecord) -> LogRecord:
         """A record as the client is to get it: as a CHANGE, if it has one and the client knows what
         it changes. One that fell behind the compaction delay may have missed something.
         """
-        late = record.appended_s <= self.log.compacted_until_s
-        if not record.change or late or record.ordinal < self._knows_from:
+        if not record.change or record.ordinal < self._knows_from:
+            return record
+        if record.appended_s <= self.log.compacted_until_s:
             return record
         return replace(record, kind=LogRecordType.CHANGE, data=record.change)
 
