@@ -238,6 +238,31 @@ def test_members_are_columns_in_any_spelling_and_bad_ones_are_counted(
     assert shown["total_potential_capacity_total_size_value"].data_type == "decimal(27,7)"
 
 
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_what_is_requested_and_free_is_shown_alike_for_both_editions(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    of_2_1_3 = {"value": "10", "unit": "GBPS"}
+    of_2_6 = {"value": "10.5", "unit": "tapi-common:CAPACITY_UNIT_GBPS"}
+    requests = [{"requested-capacity": {"total-size": size}} for size in (of_2_1_3, of_2_6)]
+    bodies = [
+        ("CONNECTIVITY_SERVICE", {"uuid": "a", **requests[0]}),
+        ("CONNECTIVITY_SERVICE", {"uuid": "b", "connectivity-constraint": requests[1]}),
+        ("LINK", {"uuid": "a", "total-potential-capacity": {"total-size": of_2_1_3}}),
+        ("LINK", {"uuid": "b", "total-potential-capacity": {"total-size": of_2_6}}),
+    ]
+    write_entities(tmp_path, [(cls, json.dumps(body)) for cls, body in bodies])
+    session = spark.newSession()
+    create_views(session, tmp_path.as_uri())
+    for columns in (
+        "service_uuid AS id, requested_capacity, capacity_unit FROM services",
+        "link_uuid AS id, total, unit FROM link_capacity",
+    ):
+        rows = session.sql(f"SELECT {columns} ORDER BY 1").collect()
+        assert [tuple(row) for row in rows] == [("a", 10.0, "GBPS"), ("b", 10.5, "GBPS")]
+
+
 def entities_of(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """All entities of a context that have a class of their own, as they stand there."""
     if isinstance(value, list):
