@@ -89,9 +89,9 @@ def _periods(
                     yield period
             elif local is not None and len(f"{series}/{local}") <= LONGEST_UUID_CHARS:
                 yield from _periods(inner, one, f"{series}/{local}", appended_at_us)
-    begin_us = _begin_us(members)
-    if entity_class in LOCAL_CLASSES and begin_us is not None and length_us:
-        end_us = begin_us + length_us
+    stated = text_member(members, "period-start-time") or text_member(members, "timestamp")
+    end_us = _end_us(time_us(stated), length_us)
+    if entity_class in LOCAL_CLASSES and end_us is not None:
         elapsed_us = _interval_us(members.get("elapsed-time"))
         over = appended_at_us >= end_us if elapsed_us is None else elapsed_us >= length_us
         yield _period(members, series, length_us, end_us, complete=over)
@@ -99,9 +99,10 @@ def _periods(
 
 def _history(members: dict[str, Any], series: str, length_us: int) -> Period | None:
     length_us = _length_us(members) or length_us
-    begin_us, end_us = _begin_us(members), time_us(text_member(members, "period-end-time"))
-    if end_us is None and begin_us is not None and length_us:
-        end_us = begin_us + length_us
+    begin_us = time_us(text_member(members, "period-start-time"))
+    end_us = time_us(text_member(members, "period-end-time"))
+    if end_us is None:
+        end_us = _end_us(begin_us, length_us)
     if end_us is None:
         return None
     if not length_us and begin_us is not None:
@@ -122,10 +123,11 @@ def _stated(members: dict[str, Any], name: str) -> Any:
     return members.get(name, plain_members(members.get("pm-data-pac")).get(name))
 
 
-def _begin_us(members: dict[str, Any]) -> int | None:
-    """When the period began: `timestamp` in 2.1.3."""
-    stated = text_member(members, "period-start-time") or text_member(members, "timestamp")
-    return time_us(stated)
+def _end_us(begin_us: int | None, length_us: int) -> int | None:
+    """The end of a period; None where it is not known, or later than a database can tell."""
+    if begin_us is None or not 0 < length_us <= _HIGHEST_US - begin_us:
+        return None
+    return begin_us + length_us
 
 
 def _length_us(members: dict[str, Any]) -> int:
@@ -139,7 +141,8 @@ def _interval_us(value: Any) -> int | None:
         return _time_period_us(members)
     known = [_time_period_us(one) for one in _list(members, "period")]
     stated = [us for us in known if us is not None]
-    return sum(stated) if stated and len(stated) == len(known) else None
+    whole = bool(stated) and len(stated) == len(known) and sum(stated) <= _HIGHEST_US
+    return sum(stated) if whole else None
 
 
 def _time_period_us(members: dict[str, Any]) -> int | None:

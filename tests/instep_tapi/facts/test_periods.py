@@ -212,3 +212,13 @@ def test_a_period_of_2_6_is_known_from_two_of_begin_length_and_end(without: str)
     body = {name: value for name, value in later_history(30).items() if name != without}
     (one,) = read_periods(record("HISTORY_DATA", 2_000, body))
     assert (one.end_us, one.length_us) == (30 * _MINUTE_US, _QUARTER_US)
+
+
+def test_a_period_beyond_any_time_is_none() -> None:
+    most = {"value": str(2**63 // 60_000_000), "unit": "MINUTES"}
+    for lengths in ([most], [most, {**most, "unit": "SECONDS"}]):
+        pac = {"granularity-period": {"period": lengths}}
+        body = {"local-id": "c1", "period-start-time": clock(30), "pm-data-pac": pac}
+        assert read_periods(record("CURRENT_DATA", 2_000, body)) == []
+        body = {**current(30), "granularity-period": most}
+        assert read_periods(record("PM_CURRENT_DATA", 2_000, body)) == []
