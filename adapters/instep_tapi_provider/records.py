@@ -100,13 +100,13 @@ class RecordStyle:
         """How record-content names a class. From TAPI 2.4 on it is an identity of its own module,
         so it has the prefix in any style (RFC 7951 6.8).
         """
-        place = CLASS_MODEL.places.get(cls)
-        return place.identity if self.is_2_6 and place and place.identity else cls
+        place = CLASS_MODEL.places.get(cls) if self.is_2_6 else None
+        return place.identity if place and place.identity else cls
 
     def container(self, cls: str) -> str:
         """The member of log-record-body that states an entity of a class."""
-        place = CLASS_MODEL.places.get(cls)
-        if self.is_2_6 and place and ":" in place.member:
+        place = CLASS_MODEL.places.get(cls) if self.is_2_6 else None
+        if place and ":" in place.member:
             return place.member
         # Classes without a container are stated all the same, under the name one would expect.
         prefix = f"{STREAMING_MODULE}:" if self.prefixed_members else ""

@@ -19,6 +19,8 @@ from instep_tapi_provider.stream import Stream
 
 Json = dict[str, Any]
 _NAMESPACE = UUID("8f1d9b3e-9d55-5a57-8c0d-6a3e0a1c7f42")
+_GNMI = 9339
+"""The port that IANA gives to gNMI."""
 
 
 def stream_context(site: Site, base: str) -> Json:
@@ -42,7 +44,7 @@ def _measurements(style: RecordStyle, base: URL) -> tuple[Json, Json]:
     stream = {
         "uuid": uuid,
         "stream-id": "measurements",
-        "connection-address": [f"grpc://{base.host}:9339"],
+        "connection-address": [str(URL.build(scheme="grpc", host=base.host or "", port=_GNMI))],
         "connection-protocol": protocol,
         "stream-state": style.identity(StreamState.ACTIVE),
         "supported-stream-type": {"supported-stream-type-uuid": type_uuid},
