@@ -344,11 +344,12 @@ class TapiSource(Source):
         mode = log_mode(type_, trust_compacted=self._options.trust_compacted)
         left_out = carried_classes(stream.type.classes).difference(only) if only else frozenset()
         urls = self._urls(stream, address)
+        tapi = self._options.tapi or stream.profile.tapi
         details = _Details(
             uuid=stream.uuid,
             address=str(urls[0]),
             other_addresses=[str(url) for url in urls[1:]],
-            tapi=self._options.tapi or stream.profile.tapi,
+            tapi=tapi,
             protocol=protocol_of(stream),
             endpoint=address.endpoint,
             context=address.context,
@@ -381,9 +382,11 @@ class TapiSource(Source):
             tombstone_retention_s=type_.tombstone_retention_s,
             record_retention_s=type_.record_retention_s,
             absence_stated=left_out if mode is Mode.BASELINE else frozenset(),
-            unprovable=unprovable_classes(type_.classes) if mode is Mode.BASELINE else frozenset(),
+            unprovable=unprovable_classes(type_.classes, tapi)
+            if mode is Mode.BASELINE
+            else frozenset(),
             compacts=mode is Mode.BASELINE and compacts(type_),
-            readable=readable_classes(type_.classes) | left_out
+            readable=readable_classes(type_.classes, tapi) | left_out
             if mode is Mode.BASELINE
             else frozenset(),
             event_classes=carried_events(type_.classes),
@@ -491,7 +494,7 @@ class TapiSource(Source):
         address = ContextAddress(details.endpoint, details.context, details.streams)
         rest = self._endpoint(details).rest
         read = read_baseline(
-            rest, address, stream.id, stream.classes, opened_at_us, details.followed
+            rest, address, stream.id, stream.classes, opened_at_us, details.followed, details.tapi
         )
         async with aclosing(read) as pages:
             async for page in pages:

@@ -28,7 +28,20 @@ class Condition:
     affecting: bool
     classes: tuple[str, ...]
 
+    @property
+    def identity(self) -> str:
+        """The identity of tapi-common for it from TAPI 2.4 on."""
+        name = self.name.replace("-", "_").removeprefix("OTU_").removeprefix("ODU_")
+        return f"ALR_{name}" if name in _STANDARD else "DC_NATIVE"
 
+
+# Of the names of tapi-common, those that conditions of `CONDITIONS` have.
+_STANDARD: Final = frozenset(
+    {
+        *("LOS", "LOS_P", "LOS_O", "LOF", "LOM", "BDI", "TIM", "DEG", "OCI", "LCK", "SSF", "PLM"),
+        *("MSIM", "CSF", "HITEMP", "COMM_FAIL"),
+    }
+)
 _CEP = ("CONNECTION_END_POINT",)
 _NEP = ("NODE_EDGE_POINT",)
 _PORT = ("NODE_EDGE_POINT", "CONNECTION_END_POINT")
@@ -113,28 +126,63 @@ class Alarm:
 
     def statement(self, style: RecordStyle) -> Statement:
         """The body of the log record that states this alarm now."""
-        condition = self.condition
         content: dict[str, Any] = {
-            "condition-native-name": condition.native_name,
-            "condition-normalized-name": condition.name,
             "measured-entity-uuid": self.measured_uuid,
             "measured-entity-native-id": self.measured_native_id,
-            "measured-entity-class": self.measured_class,
+            "measured-entity-class": style.class_name(self.measured_class),
             "detector-uuid": self.detector_uuid,
             "detector-native-id": self.key,
             "condition-detector-type": style.identity(ConditionDetectorType.ALARM_DETECTOR),
+        }
+        if style.is_2_6:
+            content["tapi-fm:detected-condition"] = self._detected_condition(style)
+        else:
+            content |= self._condition_of_2_1_3(style)
+        return Statement(
+            self.key, CONDITION_DETECTOR, msgspec.json.encode(content), event_s=self.raised_s
+        )
+
+    def active_condition(self, style: RecordStyle) -> dict[str, Any]:
+        """This alarm in the fault-management-context, from TAPI 2.4.1 on."""
+        raised = {} if self.raised_s is None else {"event-time-stamp": style.time(self.raised_s)}
+        return {
+            "uuid": self.detector_uuid,
+            "target-object-type": style.class_name(self.measured_class),
+            "target-object-identifier": self.measured_uuid,
+            "detected-condition": self._detected_condition(style),
+            **raised,
+        }
+
+    def _condition_of_2_1_3(self, style: RecordStyle) -> dict[str, Any]:
+        return {
+            "condition-native-name": self.condition.native_name,
+            "condition-normalized-name": self.condition.name,
             "alarm-condition-detector-detail": {
                 "alarm-detector-state": style.identity(self.state),
                 "legacy-properties": {
                     "perceived-severity": self.severity,
-                    "service-affect": "SERVICE_AFFECTING"
-                    if condition.affecting
-                    else "NOT_SERVICE_AFFECTING",
+                    "service-affect": self._service_affect,
                     "is-acknowledged": self.acknowledged,
                     "additional-alarm-info": self.info,
                 },
             },
         }
-        return Statement(
-            self.key, CONDITION_DETECTOR, msgspec.json.encode(content), event_s=self.raised_s
-        )
+
+    def _detected_condition(self, style: RecordStyle) -> dict[str, Any]:
+        """As tapi-fm has it (v3.2 4.5)."""
+        state = style.spelled(f"tapi-fm:SIMPLE_DETECTOR_STATE_{self.state.value}")
+        return {
+            "detected-condition-name": f"tapi-common:{self.condition.identity}",
+            "detected-condition-native-name": self.condition.native_name,
+            "detected-condition-native-info": "; ".join(self.info),
+            "detector-info": {
+                "perceived-severity": self.severity,
+                "service-affecting": self._service_affect,
+                "is-acknowledge": self.acknowledged,
+            },
+            "simple-detector": {"simple-detector-state": state},
+        }
+
+    @property
+    def _service_affect(self) -> str:
+        return "SERVICE_AFFECTING" if self.condition.affecting else "NOT_SERVICE_AFFECTING"

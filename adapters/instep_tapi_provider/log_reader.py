@@ -8,6 +8,7 @@ the log, past the compaction delay to the tombstone retention, as TR-548 5.2.5 a
 from collections.abc import Sequence
 from dataclasses import replace
 
+from instep_tapi.facts.names import LogRecordType
 from instep_tapi_provider.faults import Faults
 from instep_tapi_provider.log import Log, LogRecord, Start
 from instep_tapi_provider.stream import Stream
@@ -34,6 +35,7 @@ class LogReader:
             self.position, self.start = self.log.start(None)[0], Start.RESTARTED
         self._snapshot: list[str] = []
         self._complete_at = self.log.next_ordinal - 1
+        self._knows_from = self._known_from(start_from)
         if stream.settings.emulated and self.start in (Start.OLDEST, Start.RESTARTED):
             # Current state first, then what changed since now; what changes meanwhile comes twice.
             self._snapshot = stream.keys_by_last_change()[::-1]
@@ -67,7 +69,27 @@ class LogReader:
             self.position = records[-1].ordinal + 1
         if self._faults.shuffle_partitions:
             records.sort(key=_shuffled)
-        return records
+        return [self._as_change(record) for record in records]
+
+    def _known_from(self, start_from: str | None) -> int:
+        """The ordinal from which the client knows the entities that records are about: it has read
+        all before, and nothing of that was compacted away (v3.2 5.2).
+        """
+        place = self.log.tokens.decode(start_from) if start_from else None
+        if place is None or self.start is not Start.RESUMED:
+            return self.log.next_ordinal
+        whole = place.appended_ms / 1000 > self.log.compacted_until_s
+        return self.position if whole else self.log.next_ordinal
+
+    def _as_change(self, record: LogRecord) -> LogRecord:
+        """A record as the client is to get it: as a CHANGE, if it has one and the client knows what
+        it changes. One that fell behind the compaction delay may have missed something.
+        """
+        if not record.change or record.ordinal < self._knows_from:
+            return record
+        if record.appended_s <= self.log.compacted_until_s:
+            return record
+        return replace(record, kind=LogRecordType.CHANGE, data=record.change)
 
     def _read_snapshot(self, max_records: int) -> Sequence[LogRecord]:
         """The next page of current state, as it is now. Its tokens do not resume, but for the last

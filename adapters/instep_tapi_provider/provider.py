@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from instep.errors import ConfigurationError
 from instep_tapi.facts.names import (
+    CLASSES_WITHOUT_CONTAINER,
     CONDITION_DETECTOR,
     AlarmDetectorState,
     LogRecordStrategy,
@@ -89,6 +90,9 @@ class Provider:
         there = {node.cls for node in self.context.nodes.values()}
         # Classes may appear later, so a stream of the rest carries every class that nobody names.
         rest = (_NETWORK_CLASSES | there | {CONDITION_DETECTOR}) - named
+        if self.settings.discovery.style.is_2_6:
+            # Nothing but what the model can state.
+            rest -= CLASSES_WITHOUT_CONTAINER
         return [
             Stream(s, s.log_settings(self.clock), s.classes or rest, self.clock.now)
             for s in self.settings.streams

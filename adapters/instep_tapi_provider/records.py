@@ -12,6 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from instep.errors import ConfigurationError
+from instep_tapi.facts.classes import CLASS_MODEL
 from instep_tapi.facts.names import (
     ANY_CLASS,
     STREAMING_MODULE,
@@ -20,7 +21,9 @@ from instep_tapi.facts.names import (
     Spread,
     container_of,
     long_identity,
+    strip_module,
 )
+from instep_tapi.facts.stream_profile import TAPI_2_1_3, TAPI_2_6
 from instep_tapi_provider.clock import rfc3339, yang_time
 from instep_tapi_provider.log import LogRecord
 
@@ -50,6 +53,7 @@ class IdentityStyle(StrEnum):
 class RecordStyle:
     """The spelling of one stream's records and frames.
 
+    `tapi`: the edition, "2.1.3" or "2.6" for TAPI 2.4 to 2.6.
     `records_per_frame` is above 1 only with a wrapper that holds several records. `sign` gives the
     record-authenticity-token of an encoded record without one, as `instep_tapi.wire.authenticity`
     says.
@@ -63,6 +67,7 @@ class RecordStyle:
     yang_time: bool = False
     numeric_offsets: bool = False
     sign: Callable[[bytes], str] | None = field(default=None, repr=False)
+    tapi: str = TAPI_2_1_3
 
     def __post_init__(self) -> None:
         if self.records_per_frame < 1:
@@ -74,15 +79,38 @@ class RecordStyle:
                 "a bare frame holds one record; choose a wrapper that holds several"
             )
 
+    @property
+    def is_2_6(self) -> bool:
+        """Whether the edition is that of TAPI 2.4 to 2.6."""
+        return self.tapi == TAPI_2_6
+
     def identity(self, member: StrEnum) -> str:
-        match self.identities:
-            case IdentityStyle.NAME:
-                return long_identity(member, prefixed=False)
-            case IdentityStyle.PREFIXED:
-                return long_identity(member)
-            case IdentityStyle.SHORT:
-                return member.value
-        return " " + long_identity(member, prefixed=False)
+        if self.identities is IdentityStyle.SHORT:
+            return member.value
+        return self.spelled(long_identity(member))
+
+    def spelled(self, identity: str) -> str:
+        """An identity that is given with its module, in this style."""
+        if self.identities is IdentityStyle.PREFIXED:
+            return identity
+        blank = " " if self.identities is IdentityStyle.BLANK else ""
+        return blank + strip_module(identity)
+
+    def class_name(self, cls: str) -> str:
+        """How record-content names a class. From TAPI 2.4 on it is an identity of its own module,
+        so it has the prefix in any style (RFC 7951 6.8).
+        """
+        place = CLASS_MODEL.places.get(cls) if self.is_2_6 else None
+        return place.identity if place and place.identity else cls
+
+    def container(self, cls: str) -> str:
+        """The member of log-record-body that states an entity of a class."""
+        place = CLASS_MODEL.places.get(cls) if self.is_2_6 else None
+        if place and ":" in place.member:
+            return place.member
+        # Classes without a container are stated all the same, under the name one would expect.
+        prefix = f"{STREAMING_MODULE}:" if self.prefixed_members else ""
+        return prefix + (container_of(cls) or cls.lower().replace("_", "-"))
 
     def time(self, epoch_s: float) -> str:
         return yang_time(epoch_s) if self.yang_time else rfc3339(epoch_s)
@@ -143,14 +171,10 @@ class RecordEncoder:
     def _encoded(self, header: str, record: LogRecord, statement: Statement) -> bytes:
         if record.kind is LogRecordType.TOMBSTONE:
             return f"{header}}}".encode()
-        content = statement.cls
         if record.kind is LogRecordType.DELETE:
             return f"{header}{self._body}{self._about(record, statement, ANY_CLASS)}}}}}".encode()
-        # Classes without a container in 2.1.3 are stated all the same, under the name one would
-        # expect.
-        container = container_of(content) or content.lower().replace("_", "-")
-        about = self._about(record, statement, content)
-        head = f'{header}{self._body}{about},"{self._prefix}{container}":'
+        about = self._about(record, statement, statement.cls)
+        head = f'{header}{self._body}{about},"{self.style.container(statement.cls)}":'
         return b"%b%b}}" % (head.encode(), statement.body)
 
     def _header(self, record: LogRecord) -> str:
@@ -175,7 +199,7 @@ class RecordEncoder:
             address = f'"parent-address":{_quote(statement.parent_address).decode()},'
         return (
             f'{{"event-time-stamp":{time},"event-source":"{statement.event_source}",'
-            f'{address}"record-content":"{content}"'
+            f'{address}"record-content":"{self.style.class_name(content)}"'
         )
 
     def frames(self, records: Sequence[bytes], sent_s: float) -> Iterator[bytes]:

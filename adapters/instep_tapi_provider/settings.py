@@ -1,11 +1,12 @@
 """Everything about a provider that is chosen once, before it starts."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from ssl import SSLContext
 
 from instep.errors import ConfigurationError
 from instep_tapi.facts.names import CONDITION_DETECTOR, LogRecordStrategy, LogStorageStrategy
+from instep_tapi.facts.stream_profile import TAPI_2_6
 from instep_tapi_provider.clock import ScaledClock
 from instep_tapi_provider.context import Nested
 from instep_tapi_provider.log import LogSettings
@@ -154,6 +155,16 @@ class ProviderSettings:
     seed: int = 0
     active_at_start: bool = True
     provisioning_s: float = 0.0
+
+    def of_edition(self, tapi: str) -> "ProviderSettings":
+        """The same provider with the model of another edition of TAPI: "2.1.3", or "2.6" for 2.4 to
+        2.6, of which records state nothing of the entities below their own (v3.2 3.10.3).
+        """
+        streams = [replace(s, style=replace(s.style, tapi=tapi)) for s in self.streams]
+        if tapi == TAPI_2_6:
+            streams = [replace(stream, nested=Nested.OMITTED) for stream in streams]
+        discovery = replace(self.discovery, style=replace(self.discovery.style, tapi=tapi))
+        return replace(self, streams=tuple(streams), discovery=discovery)
 
     def __post_init__(self) -> None:
         if self.root and (not self.root.startswith("/") or self.root.endswith("/")):

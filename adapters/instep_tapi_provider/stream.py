@@ -3,12 +3,13 @@
 import asyncio
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import msgspec
 
 from instep_tapi.facts.names import LogRecordStrategy, LogRecordType, StreamState
-from instep_tapi_provider.changes import GONE, differences, skeleton
+from instep_tapi_provider.changes import GONE, differences, merge, skeleton
 from instep_tapi_provider.log import TREE_SEPARATOR, Log, LogRecord, LogSettings
 from instep_tapi_provider.records import RecordEncoder, Statement
 from instep_tapi_provider.settings import StreamSettings
@@ -90,15 +91,36 @@ class Stream:
             listener.wake.set()
 
     def publish(self, statement: Statement) -> None:
-        """State an entity as it now is (CREATE_UPDATE), in the stream's record strategy."""
+        """State an entity as it now is, in the stream's record strategy."""
         known = self.entities.get(statement.key)
         self.entities[statement.key] = statement
         if not self.records_changes:
             return
         if known and self.settings.record_strategy is LogRecordStrategy.CHANGE_ONLY:
-            self._publish_changes(known, statement)
+            if self.settings.style.is_2_6:
+                self._publish_change(known, statement)
+            else:
+                self._publish_changes(known, statement)
+        elif self.settings.style.is_2_6:
+            self._append(LogRecordType.UPDATE if known else LogRecordType.CREATE, statement)
         else:
             self._append(LogRecordType.CREATE_UPDATE, statement)
+
+    def _publish_change(self, known: Statement, statement: Statement) -> None:
+        """The log has the whole entity, and says what has changed beside it (v3.2 5.2). A CHANGE
+        can state no removal, so what has one is stated whole.
+        """
+        record = self._append(LogRecordType.UPDATE, statement)
+        old, new = msgspec.json.decode(known.body), msgspec.json.decode(statement.body)
+        changed: dict[str, Any] = {}
+        for path, value in differences(old, new):
+            if value is GONE:
+                return
+            merge(changed, skeleton(new.get("uuid"), path, value))
+        if changed:
+            part = statement.with_body(msgspec.json.encode(changed), statement.event_s)
+            change = replace(record, kind=LogRecordType.CHANGE)
+            record.change = self.encoder.record(change, part)
 
     def _publish_changes(self, known: Statement, statement: Statement) -> None:
         statement.record = known.record
@@ -125,7 +147,9 @@ class Stream:
         """State an entity a last time and end it: an alarm's CLEAR and its TOMBSTONE (4.4, 4.7)."""
         self.entities.pop(statement.key, None)
         if self.records_changes:
-            self._append(LogRecordType.CREATE_UPDATE, statement)
+            is_2_6 = self.settings.style.is_2_6
+            last = LogRecordType.UPDATE if is_2_6 else LogRecordType.CREATE_UPDATE
+            self._append(last, statement)
             self._append(LogRecordType.TOMBSTONE, statement)
 
     def republish_all(self) -> None:
@@ -168,7 +192,7 @@ class Stream:
             logged = self.log.latest(statement.key)
             if (
                 logged is None
-                or logged.kind is not LogRecordType.CREATE_UPDATE
+                or logged.kind.ends
                 or not logged.data.endswith(b"%b}}" % statement.body)
             ):
                 statement.event_s = None

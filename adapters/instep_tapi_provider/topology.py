@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from instep.errors import ConfigurationError
+from instep_tapi.facts.stream_profile import TAPI_2_1_3, TAPI_2_6
 from instep_tapi_provider.context import Context
 
 Json = dict[str, Any]
@@ -95,19 +96,21 @@ def backbone(name: str) -> Backbone:
     return Backbone(name, sites, fibres, demands)
 
 
-def topology_context(name: str, *, services: int = 200) -> Context:
-    """A backbone of topohub as a TAPI context, with so many of its largest demands as services.
+def topology_context(name: str, *, services: int = 200, tapi: str = TAPI_2_1_3) -> Context:
+    """A backbone of topohub as a TAPI context of this edition, with so many of its largest demands
+    as services.
 
     Where the source has no demands, services go between the sites that are best connected.
     """
-    return Context(_Builder(backbone(name)).build(services), f"topology {name}")
+    return Context(_Builder(backbone(name), tapi).build(services), f"topology {name}")
 
 
 class _Builder:
     """Collects the parts of the context while the routes are laid."""
 
-    def __init__(self, network: Backbone) -> None:
+    def __init__(self, network: Backbone, tapi: str) -> None:
         self._network = network
+        self._is_2_6 = tapi == TAPI_2_6
         self._topology_uuid = self._uuid("topology")
         self._neighbours: dict[str, list[tuple[str, int, float]]] = defaultdict(list)
         for number, fibre in enumerate(network.fibres):
@@ -244,6 +247,11 @@ class _Builder:
                 "route": [{"local-id": "1", "connection-end-point": ends}],
             }
         )
+        unit = "tapi-common:CAPACITY_UNIT_GBPS" if self._is_2_6 else "GBPS"
+        requested = {
+            "service-type": "POINT_TO_POINT_CONNECTIVITY",
+            "requested-capacity": {"total-size": {"value": str(volume), "unit": unit}},
+        }
         self._services.append(
             {
                 "uuid": service_id,
@@ -251,8 +259,7 @@ class _Builder:
                 "layer-protocol-name": _LAYER,
                 "direction": "BIDIRECTIONAL",
                 **_STATES,
-                "service-type": "POINT_TO_POINT_CONNECTIVITY",
-                "requested-capacity": {"total-size": {"value": str(volume), "unit": "GBPS"}},
+                **({"connectivity-constraint": requested} if self._is_2_6 else requested),
                 "connection": [{"connection-uuid": connection_id}],
                 "end-point": [
                     {

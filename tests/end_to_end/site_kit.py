@@ -51,10 +51,10 @@ def network(nodes: int = 20, ports: int = 14) -> Context:
     )
 
 
-def provider(content: Context | None = None, **stream: Any) -> Provider:
+def provider(content: Context | None = None, tapi: str = "2.1.3", **stream: Any) -> Provider:
     """A provider with one stream, `all`, of everything."""
     settings = ProviderSettings(streams=(StreamSettings("all", **stream),))
-    return Provider(content or network(), settings)
+    return Provider(content or network(), settings.of_edition(tapi))
 
 
 class Site:

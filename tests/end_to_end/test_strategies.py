@@ -34,10 +34,12 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize(("tapi", "partitions"), [("2.1.3", 1), ("2.1.3", 3), ("2.6", 3)])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_aligned_and_kept_aligned(strategy: str, partitions: int, tmp_path: Path) -> None:
-    served = provider(partitions=partitions, **STRATEGIES[strategy])
+async def test_aligned_and_kept_aligned(
+    strategy: str, tapi: str, partitions: int, tmp_path: Path
+) -> None:
+    served = provider(tapi=tapi, partitions=partitions, **STRATEGIES[strategy])
     async with site(served, tmp_path) as here:
         await served.start_storm(200)
         async with here.consumer() as consumer:

@@ -1,4 +1,6 @@
-"""Ready tables for TAPI: the columns that an operator asks for first, by table name."""
+"""Ready tables for TAPI: the columns that an operator asks for first, by table name. Where 2.6 has
+a member otherwise than 2.1.3, both are named.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +55,18 @@ class ParentOf(msgspec.Struct, frozen=True):
 
 
 _ALARM: Final = "/alarm-condition-detector-detail"
+_DETECTED: Final = ("/tapi-fm:detected-condition", "/detected-condition")
+"""Where TAPI 2.4 to 2.6 state what `_ALARM` and the condition's name do in 2.1.3."""
 _STATES: Final[dict[str, Source]] = {
     "administrative_state": "/administrative-state",
     "operational_state": "/operational-state",
     "lifecycle_state": "/lifecycle-state",
 }
+
+
+def _either(pointer: str, detected: str) -> tuple[str, ...]:
+    """A place in 2.1.3, and one below the detected-condition of 2.4 to 2.6."""
+    return (pointer, *(f"{container}{detected}" for container in _DETECTED))
 
 
 def _table(
@@ -89,7 +98,7 @@ READY: Final[Mapping[str, ReadyTable]] = {
                 "name": NameOf(),
                 "node_uuid": ParentOf("node-uuid"),
                 "layer": "/layer-protocol-name",
-                "direction": "/direction",
+                "direction": ("/direction", "/link-port-direction"),
                 **_STATES,
             },
             indexed=("uuid", "node_uuid"),
@@ -119,7 +128,7 @@ READY: Final[Mapping[str, ReadyTable]] = {
                 "node_edge_point_uuid": ParentOf("node-edge-point-uuid"),
                 "layer": "/layer-protocol-name",
                 "layer_qualifier": "/layer-protocol-qualifier",
-                "direction": "/direction",
+                "direction": ("/direction", "/connection-port-direction"),
                 **_STATES,
             },
             indexed=("uuid", "node_edge_point_uuid"),
@@ -142,9 +151,9 @@ READY: Final[Mapping[str, ReadyTable]] = {
             {
                 "uuid": uuid_of_entity,
                 "name": NameOf(("SERVICE_NAME",)),
-                "layer": "/layer-protocol-name",
+                "layer": ("/layer-protocol-name", "/service-layer"),
                 "layer_qualifier": "/layer-protocol-qualifier",
-                "direction": "/direction",
+                "direction": ("/direction", "/connectivity-direction"),
                 **_STATES,
             },
         ),
@@ -166,12 +175,19 @@ READY: Final[Mapping[str, ReadyTable]] = {
             "CONDITION_DETECTOR",
             {
                 "detector": key_of_entity,
-                "condition": "/condition-native-name",
+                "condition": _either("/condition-native-name", "/detected-condition-native-name"),
                 "measured_entity_uuid": "/measured-entity-uuid",
                 "measured_entity": "/measured-entity-native-id",
-                "state": f"{_ALARM}/alarm-detector-state",
-                "severity": f"{_ALARM}/legacy-properties/perceived-severity",
-                "is_acknowledged": f"{_ALARM}/legacy-properties/is-acknowledged",
+                "state": _either(
+                    f"{_ALARM}/alarm-detector-state", "/simple-detector/simple-detector-state"
+                ),
+                "severity": _either(
+                    f"{_ALARM}/legacy-properties/perceived-severity",
+                    "/detector-info/perceived-severity",
+                ),
+                "is_acknowledged": _either(
+                    f"{_ALARM}/legacy-properties/is-acknowledged", "/detector-info/is-acknowledge"
+                ),
             },
             flags=("is_acknowledged",),
             indexed=("measured_entity_uuid",),

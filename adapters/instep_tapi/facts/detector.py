@@ -47,8 +47,9 @@ SEVERITIES: Final = ("WARNING", "MINOR", "MAJOR", "CRITICAL")
 _ENDS: Final = (b"CLEAR", b"FLEETING")
 """A body after which nothing stands has one of them, or an escape. Searched for from
 the end: in texts as long as an entity, that takes half as long."""
-NATIVE: Final = "ALARM_NAME_NATIVE"
-"""How a `detected-condition-name` ends that names no condition (v3.2 4.5.2)."""
+NATIVE: Final = "_NATIVE"
+"""How a `detected-condition-name` ends that names no condition: ALARM_NAME_NATIVE (v3.2 4.5.2), or
+DC_NATIVE in the YANG."""
 _BACKSLASH: Final = ord("\\")
 """As a number: searching for a text of one byte takes five times as long."""
 EVENT_TYPES: Final = frozenset({"EVENT_DETECTOR", "PM_THRESHOLD_DETECTOR"})

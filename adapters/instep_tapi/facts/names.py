@@ -1,5 +1,4 @@
-"""The names of TAPI 2.1.3 streaming: identities, object classes, and the spellings met in the
-field.
+"""The names of TAPI streaming: identities, object classes, and the spellings met in the field.
 
 TR-548 calls the YANG definitive (3.7); providers and its own examples differ from it. An identity
 may be written ``tapi-streaming:RECORD_TYPE_DELETE``, ``RECORD_TYPE_DELETE`` or ``DELETE``, with
@@ -7,17 +6,29 @@ blanks around it or with hyphens. The tables here are used by the reader (libera
 provider (strict).
 """
 
+from collections import Counter
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
+from instep_tapi.facts.classes import CLASS_MODEL
+
 
 class LogRecordType(StrEnum):
-    """What a log record states about its entity (TR-548 3.12)."""
+    """What a log record states about its entity (TR-548 3.12; v3.2 5.2)."""
 
     CREATE_UPDATE = "CREATE_UPDATE"
     DELETE = "DELETE"
     TOMBSTONE = "TOMBSTONE"
+    # TAPI 2.4 and later.
+    CREATE = "CREATE"
+    UPDATE = "UPDATE"
+    CHANGE = "CHANGE"
+
+    @property
+    def ends(self) -> bool:
+        """Whether the entity is gone."""
+        return self in (LogRecordType.DELETE, LogRecordType.TOMBSTONE)
 
 
 class LogStorageStrategy(StrEnum):
@@ -101,47 +112,31 @@ IDENTITY_PREFIXES: Final = (
     *("CONNECTION_PROTOCOL_", "ENCODING_FORMAT_"),
     # tapi-fm of TAPI 2.4 and later.
     *("SIMPLE_DETECTOR_STATE_", "PERCEIVED_SEVERITY_TYPE_", "PERCEIVED_SEVERITY_"),
+    # An enumeration in 2.1.3.
+    "CAPACITY_UNIT_",
 )
 
 CONDITION_DETECTOR: Final = "CONDITION_DETECTOR"
 ANY_CLASS: Final = "ANY_CLASS"
 
-_CLASS_TABLE: Final = """
-    NODE CONNECTION LINK CONNECTION_END_POINT CONNECTIVITY_SERVICE INTER_RULE_GROUP
-    MAINTENANCE_ENTITY MAINTENANCE_ENTITY_GROUP MEG_END_POINT MEG_INTERMEDIATE_POINT
-    NODE_EDGE_POINT OAM_JOB PATH NODE_RULE_GROUP PATH_COMPUTATION_SERVICE ROUTE RULE
-    SERVICE_INTERFACE_POINT SWITCH SWITCH_CONTROL TOPOLOGY VIRTUAL_NETWORK_SERVICE OAM_PROFILE
-    OAM_SERVICE CONNECTION_SPEC ACCESS_PORT DEVICE PHYSICAL_SPAN EQUIPMENT HOLDER
-    CONDITION_DETECTOR AVAILABLE_STREAM STREAM_MONITOR SUPPORTED_STREAM_TYPE
-    NETWORK_TOPOLOGY_SERVICE TAPI_CONTEXT OAM_SERVICE_END_POINT PM_BIN_DATA PM_CURRENT_DATA
-    PM_HISTORY_DATA PM_THRESHOLD_DATA CONNECTIVITY_SERVICE_END_POINT ABSTRACT_STRAND
-    PATH_OBJECTIVE_FUNCTION PATH_OPTIMIZATION_CONSTRAINT PATH_SERVICE_END_POINT
-    VIRTUAL_NETWORK_CONSTRAINT VIRTUAL_NETWORK_SERVICE_END_POINT ANY_CLASS
-"""
-# object-class-identifier of tapi-streaming 2.1.3, in the order of the YANG.
-OBJECT_CLASSES: Final[tuple[str, ...]] = tuple(_CLASS_TABLE.split())
-
-# Classes that have no container in log-record-body.
+OBJECT_CLASSES: Final = frozenset(CLASS_MODEL.places)
+"""The classes of both editions."""
 CLASSES_WITHOUT_CONTAINER: Final = frozenset(
-    {"TAPI_CONTEXT", "CONNECTION_SPEC", "MAINTENANCE_ENTITY", ANY_CLASS}
+    name for name, one in CLASS_MODEL.places.items() if not one.container
 )
-_IRREGULAR_CONTAINERS: Final = {
-    "MEG_END_POINT": "mep",
-    "MEG_INTERMEDIATE_POINT": "mip",
-    "MAINTENANCE_ENTITY_GROUP": "meg",
+"""Classes that have no container in log-record-body."""
+# Members of the context tree that hold entities; some have another name than in the record body.
+_HELD: Final = {
+    (member, name)
+    for place in CLASS_MODEL.places.values()
+    for member, name in place.contains.items()
 }
-# Members of the context tree that hold entities under another name than the record body does.
-_TREE_MEMBERS: Final = {
+_SEVERAL: Final = Counter(member for member, _ in _HELD)
+_CLASSES: Final = {
     "context": "TAPI_CONTEXT",
-    "owned-node-edge-point": "NODE_EDGE_POINT",
-    "contained-holder": "HOLDER",
-    "nw-topology-service": "NETWORK_TOPOLOGY_SERVICE",
-    "path-comp-service": "PATH_COMPUTATION_SERVICE",
-    "virtual-nw-service": "VIRTUAL_NETWORK_SERVICE",
-}
-_IRREGULAR_CLASSES: Final = {
-    **{name: cls for cls, name in _IRREGULAR_CONTAINERS.items()},
-    **_TREE_MEMBERS,
+    # An `end-point` may be one of four classes.
+    **{member: name for member, name in _HELD if _SEVERAL[member] == 1},
+    **{place.container: name for name, place in CLASS_MODEL.places.items() if place.container},
 }
 
 
@@ -161,8 +156,11 @@ def short_identity(text: str) -> str:
 
 
 def class_named(identity: str) -> str:
-    """The class of a record-content in any spelling; from TAPI 2.4 on classes are identities."""
-    return short_identity(identity).rpartition("OBJECT_TYPE_")[2]
+    """The class of a record-content in any spelling; from TAPI 2.4 on classes are identities, and
+    some have other names than in 2.1.3, which they get here.
+    """
+    name = short_identity(identity).rpartition("OBJECT_TYPE_")[2]
+    return CLASS_MODEL.spellings.get(name, name)
 
 
 @lru_cache(maxsize=256, typed=True)  # ACTIVE is a name in two enumerations, and equal in both
@@ -181,11 +179,10 @@ def long_identity(member: StrEnum, *, prefixed: bool = True) -> str:
 def container_of(class_name: str) -> str | None:
     """The member of log-record-body that holds an entity of this class; None where there is none.
 
-    A class that 2.1.3 does not know has the kebab form of its name, as the known ones have.
+    A class that no edition knows has the kebab form of its name, as the known ones have.
     """
-    if class_name in CLASSES_WITHOUT_CONTAINER:
-        return None
-    return _IRREGULAR_CONTAINERS.get(class_name, class_name.lower().replace("_", "-"))
+    place = CLASS_MODEL.places.get(class_name)
+    return class_name.lower().replace("_", "-") if place is None else place.container or None
 
 
 def class_of(container: str) -> str:
@@ -204,7 +201,7 @@ def class_of(container: str) -> str:
 @lru_cache(maxsize=4096)
 def _class_of(container: str) -> str:
     name = strip_module(container)
-    return _IRREGULAR_CLASSES.get(name, name.upper().replace("-", "_"))
+    return _CLASSES.get(name, name.upper().replace("-", "_"))
 
 
 def strip_module(member: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from instep.model.storable import LONGEST_UUID_CHARS
+from instep_tapi.facts.classes import CLASS_MODEL
 from instep_tapi.facts.names import IDENTITY_PREFIXES, MAX_NAME_CHARS
 
 __all__ = [
@@ -34,6 +35,9 @@ _BLANK: Final = r"[\s\x1c-\x1f\x85]"
 _NO_TEXT: Final = r"^(?:-?[0-9]|true$|false$|[\[{])"
 """How the JSON of anything but a text begins, and few texts do."""
 _PREFIX: Final = "|".join(IDENTITY_PREFIXES)
+_SPELLINGS: Final = " ".join(
+    f"WHEN '{later}' THEN '{name}'" for later, name in CLASS_MODEL.spellings.items()
+)
 _NO_MEMBERS: Final = "CAST(array() AS ARRAY<STRUCT<key: STRING, value: STRING>>)"
 _TEXT: Final = r"""[^"\\]*+(?:\\.[^"\\]*+)*+"""
 """The text between the quotes. The quantifier is possessive: else Java needs stack for each
@@ -90,8 +94,9 @@ def identity(value: str) -> str:
 
 
 def class_name(value: str) -> str:
-    """SQL: the class that an identity names, with and without its prefix."""
-    return f"nullif(regexp_replace({identity(value)}, r'(?s)^.*OBJECT_TYPE_', ''), '')"
+    """SQL: the class that an identity names, with and without its prefix, as 2.1.3 names it."""
+    named = f"nullif(regexp_replace({identity(value)}, r'(?s)^.*OBJECT_TYPE_', ''), '')"
+    return bound(named, "named", f"CASE named {_SPELLINGS} ELSE named END")
 
 
 def short_enough(value: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from instep.ports.lake import LakeView
-from instep_tapi.lake.json_members import enum_field, json_path, parent_uuid
+from instep_tapi.lake.json_members import bound, enum_field, identity, json_path, parent_uuid
 from instep_tapi.lake.topology import TOPOLOGY_CLASSES
 
 __all__ = ["VIEWS"]
@@ -24,6 +24,17 @@ _NAME: Final = f"from_json({json_path('name')}, 'ARRAY<STRUCT<value: STRING>>')[
 def _size(name: str) -> str:
     path = json_path(name, "total-size", "value")
     return f"try_cast({path} AS DOUBLE)"
+
+
+def _unit(stated: str) -> str:
+    """A unit: an identity from TAPI 2.4 on."""
+    return bound(stated, "unit", identity("unit"))
+
+
+def _requested(member: str) -> str:
+    """What a service requests: in a constraint from TAPI 2.4 on."""
+    path = ("requested-capacity", "total-size", member)
+    return f"coalesce({json_path(*path)}, {json_path('connectivity-constraint', *path)})"
 
 
 def _edges(name: str, meaning: str, table: str, *validity: str) -> LakeView:
@@ -180,8 +191,8 @@ _SERVICES: Final = LakeView(
     f"""
     SELECT consumer, stream, {_UUID} AS service_uuid, {_NAME} AS service_name,
         {enum_field("operational-state")} AS operational_state,
-        {_size("requested-capacity")} AS requested_capacity,
-        {json_path("requested-capacity", "total-size", "unit")} AS capacity_unit,
+        try_cast({_requested("value")} AS DOUBLE) AS requested_capacity,
+        {_unit(_requested("unit"))} AS capacity_unit,
         transform(from_json({json_path("connection")}, 'ARRAY<STRUCT<`connection-uuid`: STRING>>'),
             one -> one.`connection-uuid`) AS connection_uuids
     FROM entities WHERE class = 'CONNECTIVITY_SERVICE'
@@ -194,7 +205,7 @@ _CAPACITY: Final = LakeView(
     SELECT consumer, stream, {_UUID} AS link_uuid, {_NAME} AS link_name,
         {_size("total-potential-capacity")} AS total, {_size("available-capacity")} AS free,
         {_size("total-potential-capacity")} - {_size("available-capacity")} AS used,
-        {json_path("total-potential-capacity", "total-size", "unit")} AS unit
+        {_unit(json_path("total-potential-capacity", "total-size", "unit"))} AS unit
     FROM entities WHERE class = 'LINK'
     """,
 )

@@ -8,7 +8,7 @@ would, and each entity once (A13).
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -16,8 +16,10 @@ from yarl import URL
 
 from instep.errors import AuthenticationError, BaselineError, SourceError
 from instep.model.records import Record, RecordChunk
+from instep_tapi.facts.classes import CLASS_MODEL
 from instep_tapi.facts.containment import CONTEXT, carried_classes
 from instep_tapi.facts.names import ANY_CLASS, CONDITION_DETECTOR
+from instep_tapi.facts.stream_profile import TAPI_2_1_3
 from instep_tapi.restconf.baseline_process import stated_pages
 from instep_tapi.restconf.baseline_rows import BaselineScope, UnreadableAnswer
 from instep_tapi.restconf.client import Response, RestconfClient, error_text
@@ -28,87 +30,28 @@ __all__ = ["read_baseline", "readable_classes", "unprovable_classes"]
 _LACKING = {204, 400, 404, 405}
 _NO_CONTENT = 204
 
-_RESOURCES: Final[dict[str, frozenset[str]]] = {
-    "service-interface-point": frozenset({"SERVICE_INTERFACE_POINT"}),
-    "tapi-topology:topology-context": frozenset(
-        {
-            "TOPOLOGY",
-            "NODE",
-            "LINK",
-            "NODE_EDGE_POINT",
-            "CONNECTION_END_POINT",
-            "NODE_RULE_GROUP",
-            "INTER_RULE_GROUP",
-            "NETWORK_TOPOLOGY_SERVICE",
-            "RULE",
-        }
-    ),
-    "tapi-connectivity:connectivity-context": frozenset(
-        {
-            "CONNECTIVITY_SERVICE",
-            "CONNECTIVITY_SERVICE_END_POINT",
-            "CONNECTION",
-            "ROUTE",
-            "SWITCH_CONTROL",
-            "SWITCH",
-        }
-    ),
-    "tapi-equipment:physical-context": frozenset(
-        {"DEVICE", "EQUIPMENT", "HOLDER", "ACCESS_PORT", "PHYSICAL_SPAN", "ABSTRACT_STRAND"}
-    ),
-    "tapi-path-computation:path-computation-context": frozenset(
-        {
-            "PATH_COMPUTATION_SERVICE",
-            "PATH_SERVICE_END_POINT",
-            "PATH_OBJECTIVE_FUNCTION",
-            "PATH_OPTIMIZATION_CONSTRAINT",
-            "PATH",
-        }
-    ),
-    "tapi-virtual-network:virtual-network-context": frozenset(
-        {
-            "VIRTUAL_NETWORK_SERVICE",
-            "VIRTUAL_NETWORK_SERVICE_END_POINT",
-            "VIRTUAL_NETWORK_CONSTRAINT",
-        }
-    ),
-    "tapi-oam:oam-context": frozenset(
-        {
-            "OAM_SERVICE",
-            "OAM_SERVICE_END_POINT",
-            "OAM_JOB",
-            "OAM_PROFILE",
-            "MAINTENANCE_ENTITY_GROUP",
-            "MEG_END_POINT",
-            "MEG_INTERMEDIATE_POINT",
-            "PM_CURRENT_DATA",
-            "PM_HISTORY_DATA",
-            "PM_THRESHOLD_DATA",
-            "PM_BIN_DATA",
-        }
-    ),
-    "tapi-streaming:stream-context": frozenset({"AVAILABLE_STREAM", "SUPPORTED_STREAM_TYPE"}),
-    "tapi-streaming:stream-admin-context": frozenset({"STREAM_MONITOR"}),
+READABLE: Final = {
+    tapi: frozenset({CONTEXT}).union(*shown.values())
+    for tapi, shown in CLASS_MODEL.resources.items()
 }
-"""Resource below the context → classes whose instances it shows whole."""
-READABLE: Final = frozenset[str]().union({CONTEXT}, *_RESOURCES.values())
+"""Edition of TAPI → classes whose instances its resources show whole."""
 
 
-def readable_classes(classes: Iterable[str]) -> frozenset[str]:
+def readable_classes(classes: Iterable[str], tapi: str = TAPI_2_1_3) -> frozenset[str]:
     """The classes of a stream whose absence a GET can prove.
 
-    CONDITION_DETECTOR has no resource in 2.1.3; a class that 2.1.3 does not know is read where it
-    is found, but proves nothing by its absence.
+    CONDITION_DETECTOR has no resource in 2.1.3; a class that this edition does not know is read
+    where it is found, but proves nothing by its absence.
     """
-    return carried_classes(classes) & READABLE
+    return carried_classes(classes) & READABLE[tapi]
 
 
-def unprovable_classes(classes: Iterable[str]) -> frozenset[str]:
+def unprovable_classes(classes: Iterable[str], tapi: str = TAPI_2_1_3) -> frozenset[str]:
     """The classes of a stream of which no GET shows every entity."""
     stated = frozenset(classes)
     if not stated or ANY_CLASS in stated:
         return frozenset({CONDITION_DETECTOR})
-    return stated - READABLE
+    return stated - READABLE[tapi]
 
 
 async def read_baseline(
@@ -118,6 +61,7 @@ async def read_baseline(
     classes: Iterable[str],
     opened_at_us: int,
     followed: Iterable[str] = (),
+    tapi: str = TAPI_2_1_3,
 ) -> AsyncGenerator[list[Record] | RecordChunk, None]:
     """Pages of records of the current state of these classes, a `RecordChunk` where something of
     it cannot be read. Raises `SourceError`.
@@ -131,7 +75,8 @@ async def read_baseline(
     carried = carried_classes(stated)
     wanted = BaselineScope(stream, opened_at_us, carried, everything, carried.union(followed))
     seen: set[tuple[str, str]] = set()
-    async for answer in _documents(rest, URL(address.context), carried, everything=everything):
+    context, resources = URL(address.context), CLASS_MODEL.resources[tapi]
+    async for answer in _documents(rest, context, resources, carried, everything=everything):
         try:
             async with aclosing(stated_pages(answer.body, wanted, seen)) as pages:
                 async for page in pages:
@@ -144,14 +89,19 @@ async def read_baseline(
 
 
 async def _documents(
-    rest: RestconfClient, context: URL, wanted: frozenset[str], *, everything: bool
+    rest: RestconfClient,
+    context: URL,
+    resources: Mapping[str, frozenset[str]],
+    wanted: frozenset[str],
+    *,
+    everything: bool,
 ) -> AsyncIterator[Response]:
     """The fewest resources that show these classes; the whole context where one is not there.
 
     A resource that is not found may be empty or unsupported: only the context shows which.
     """
-    names = [name for name, shown in _RESOURCES.items() if shown & wanted]
-    shown = frozenset[str]().union(*(_RESOURCES[name] for name in names))
+    names = [name for name, shown in resources.items() if shown & wanted]
+    shown = frozenset[str]().union(*(resources[name] for name in names))
     if everything or _beyond_resources(wanted - shown):
         yield await _get(rest, context)
         return

@@ -31,7 +31,6 @@ _CONTEXT_MEMBERS = ("", "context")
 """The root of a document in the style of the reference implementation has no name."""
 _OF_STREAMING = ("stream-context", "stream-admin-context")
 """They are about the streams, not about what these state: how far each client has read, too."""
-_KNOWN_CLASSES = frozenset(OBJECT_CLASSES)
 
 
 class Entity(msgspec.Struct, frozen=True, gc=False):
@@ -125,7 +124,7 @@ def _entity_class(value: dict[str, Any], member: str, parent: str) -> str | None
     if found is None:
         # A class of a later version; a known one does not stand here, and a uuid alone refers.
         later = class_of(member)
-        return None if later in _KNOWN_CLASSES or len(value) == 1 else later
+        return None if later in OBJECT_CLASSES or len(value) == 1 else later
     return found
 
 

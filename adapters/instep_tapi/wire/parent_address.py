@@ -33,7 +33,6 @@ _IN_FORM: Final = re.compile(
 ).fullmatch
 _ELEMENT_NAME: Final = re.compile(rb'"([a-z0-9-]+)-(?:uuid|local-id):').findall
 _CONTEXTS: Final = frozenset({"TAPI_CONTEXT", "CONTEXT"})
-_KNOWN: Final = frozenset(OBJECT_CLASSES)
 _ID: Final = re.compile(r"(?P<name>.+?)[-_](?P<kind>uuid|local[-_]id)", re.IGNORECASE).fullmatch
 
 _decode: Final = msgspec.json.Decoder().decode
@@ -117,7 +116,7 @@ def _element(name: str, value: str) -> _Element:
     found = _ID(name)
     member = (found["name"] if found else name).lower().replace("_", "-")
     entity_class = class_of(member)
-    if found is None and entity_class not in _KNOWN:
+    if found is None and entity_class not in OBJECT_CLASSES:
         raise ValueError(f"{name} names no class")
     if found is not None and not found["kind"].lower().startswith("uuid"):
         return address_element(entity_class, "", value), entity_class

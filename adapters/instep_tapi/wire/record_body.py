@@ -63,9 +63,6 @@ NESTED_TIME_WITHIN_BYTES = (
 )
 
 
-_KNOWN_CLASSES = frozenset(OBJECT_CLASSES)
-
-
 _text = msgspec.json.Decoder(str)
 
 
@@ -132,7 +129,7 @@ def read_class(stated: bytes) -> tuple[str, str | None, tuple[str, ...]]:
     if len(name) > MAX_NAME_CHARS or "\0" in name:
         raise BadRecord(f"{name[:64]!r} with {len(name)} characters is no class")
     deviations = ("identity-blanks",) if text != text.strip() else ()
-    if name not in _KNOWN_CLASSES:
+    if name not in OBJECT_CLASSES:
         deviations = (*deviations, "class-unknown")
     return name, container_of(name), deviations
 

@@ -17,6 +17,7 @@ from rich.table import Table
 from instep.cli.signals import outlive_hangup
 from instep.errors import ConfigurationError
 from instep_tapi.facts.names import CONDITION_DETECTOR, LogRecordStrategy, LogStorageStrategy
+from instep_tapi.facts.stream_profile import TAPI_2_1_3, TAPI_2_6
 
 if TYPE_CHECKING:
     from instep_tapi_provider import Context, Provider
@@ -32,6 +33,13 @@ class Strategy(StrEnum):
     EMULATED = "EMULATED"
     TRUNCATED = "TRUNCATED"
     FULL_HISTORY = "FULL_HISTORY"
+
+
+class Edition(StrEnum):
+    """The model of TAPI that is served: 2.1.3 (TR-548 v1.1), or 2.4 to 2.6 (v3.2)."""
+
+    TAPI_2_1_3 = TAPI_2_1_3
+    TAPI_2_6 = TAPI_2_6
 
 
 class Format(StrEnum):
@@ -69,6 +77,9 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
     services: Annotated[
         int, typer.Option(metavar="N", help="Services laid over the backbone.", min=0)
     ] = 200,
+    tapi: Annotated[
+        Edition, typer.Option(help="The edition of TAPI; 2.6 stands for 2.4 to 2.6.")
+    ] = Edition.TAPI_2_1_3,
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="The address to listen on.")
     ] = "127.0.0.1",
@@ -246,10 +257,11 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
             compression=compression,
             control=control,
             seed=seed,
-        )
+        ).of_edition(tapi)
         faults = Faults()
         faults.set(**dict(_fault(text) for text in fault or ()))
-        served = Provider(_content(context, topology, services), settings, faults=faults)
+        content = _content(context, topology, services, tapi)
+        served = Provider(content, settings, faults=faults)
         served.raise_alarms(alarms)
     except (ConfigurationError, ValueError) as error:
         typer.echo(f"instep provider: {error}", err=True)
@@ -270,14 +282,14 @@ def _pair(first: str, second: str, text: str | None, option: str) -> dict[str, s
     return {first: name, second: secret}
 
 
-def _content(context: Path | None, topology: str | None, services: int) -> "Context":
+def _content(context: Path | None, topology: str | None, services: int, tapi: Edition) -> "Context":
     if context is not None:
         from instep_tapi_provider import Context
 
         return Context.load(context)
     from instep_tapi_provider.topology import topology_context
 
-    return topology_context(topology or "sndlib/germany50", services=services)
+    return topology_context(topology or "sndlib/germany50", services=services, tapi=tapi)
 
 
 def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:

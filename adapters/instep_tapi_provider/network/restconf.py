@@ -9,7 +9,11 @@ from aiohttp import web
 
 from instep_tapi.facts.names import STREAMING_MODULE, strip_module
 from instep_tapi_provider.context import CONTEXT_MEMBER, resource
-from instep_tapi_provider.network.discovery import stream_admin_context, stream_context
+from instep_tapi_provider.network.discovery import (
+    fault_management_context,
+    stream_admin_context,
+    stream_context,
+)
 from instep_tapi_provider.network.site import RESTCONF_TYPE, Site, restconf_error
 
 _STREAM_LISTS = ("available-stream", "supported-stream-type", "stream-monitor")
@@ -75,6 +79,8 @@ def _find(site: Site, request: web.Request, path: list[str]) -> tuple[str, Any] 
         root = {**root, f"{prefix}stream-context": stream_context(site, base)}
         if asked:
             root[f"{prefix}stream-admin-context"] = stream_admin_context(site)
+    if style.style.is_2_6 and (not plain or asked.startswith("fault-")):
+        root = {**root, "tapi-fm:fault-management-context": fault_management_context(site)}
     found = resource(root, path)
     if found is None or style.prefixed_members or not path:
         return found

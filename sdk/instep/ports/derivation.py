@@ -275,8 +275,9 @@ class ProjectedEntity(msgspec.Struct, frozen=True):
     """The decoded JSON of the rest of its record (event time, parent address …)."""
 
 
-Source: TypeAlias = str | Callable[[ProjectedEntity], Any]
-"""The value of a column: a JSON Pointer (RFC 6901) into the body, or a function."""
+Source: TypeAlias = str | tuple[str, ...] | Callable[[ProjectedEntity], Any]
+"""The value of a column: a JSON Pointer (RFC 6901) into the body, several of which the first that
+has a value counts, or a function."""
 
 
 class ReadyTable(msgspec.Struct, frozen=True, kw_only=True):

@@ -90,17 +90,20 @@ def class_named(name: str) -> str:
 
 def parsed_body(one: TypedClass) -> str:
     """SQL: `body` as a struct of texts, which the other expressions read as `stated`."""
-    return f"from_json({_PREFIX}, 'STRUCT<{_ddl(_tree(one.columns))}>')"
+    return f"from_json({_PREFIX}, 'STRUCT<{_ddl(_tree(one))}>')"
 
 
 def typed_values(one: TypedClass) -> list[str]:
     """SQL: the columns of the class."""
-    return [f"{_value(column)} AS `{column.name}`" for column in one.columns]
+    return [f"{_value(column, _wholes(one))} AS `{column.name}`" for column in one.columns]
 
 
 def bad_values(one: TypedClass) -> str:
     """SQL: the names of the columns whose value in the body is none of their type."""
-    bad = ", ".join(f"CASE WHEN {_bad(column)} THEN '{column.name}' END" for column in one.columns)
+    wholes = _wholes(one)
+    bad = ", ".join(
+        f"CASE WHEN {_bad(column, wholes)} THEN '{column.name}' END" for column in one.columns
+    )
     return f"array_compact(array({bad}))"
 
 
@@ -151,11 +154,24 @@ _Tree = dict[str, Any]
 """Members by name, each with those below it."""
 
 
-def _tree(columns: tuple[TypedColumn, ...]) -> _Tree:
+def _wholes(one: TypedClass) -> frozenset[tuple[str, ...]]:
+    """The members that are columns. One of them may contain others: where an edition of the model
+    has a list, and another one a container.
+    """
+    return frozenset(column.path for column in one.columns)
+
+
+def _parsed(path: tuple[str, ...], wholes: frozenset[tuple[str, ...]]) -> int:
+    """How many steps of the path the struct of texts has."""
+    return next(depth for depth in range(1, len(path) + 1) if path[:depth] in wholes)
+
+
+def _tree(one: TypedClass) -> _Tree:
     tree: _Tree = {}
-    for column in columns:
+    wholes = _wholes(one)
+    for column in one.columns:
         below = tree
-        for member in column.path:
+        for member in column.path[: _parsed(column.path, wholes)]:
             below = below.setdefault(member, {})
     return tree
 
@@ -171,12 +187,15 @@ def _ddl(tree: _Tree) -> str:
     return ", ".join(fields)
 
 
-def _stated(column: TypedColumn) -> str:
-    return ".".join(("stated", *(f"`{member}`" for member in column.path)))
+def _stated(column: TypedColumn, wholes: frozenset[tuple[str, ...]]) -> str:
+    depth = _parsed(column.path, wholes)
+    stated = ".".join(("stated", *(f"`{member}`" for member in column.path[:depth])))
+    steps = "".join(f"[\\'{member}\\']" for member in column.path[depth:])
+    return f"get_json_object({stated}, '${steps}')" if steps else stated
 
 
-def _value(column: TypedColumn) -> str:
-    stated = _stated(column)
+def _value(column: TypedColumn, wholes: frozenset[tuple[str, ...]]) -> str:
+    stated = _stated(column, wholes)
     if many := _ARRAY.fullmatch(column.type):
         one = _cast("one", column, many[1])
         return f"transform(from_json({stated}, 'ARRAY<STRING>'), one -> {one})"
@@ -196,9 +215,9 @@ def _cast(text: str, column: TypedColumn, kind: str) -> str:
     return f"CASE WHEN {exact} = try_cast({text} AS {kind}) THEN try_cast({text} AS {kind}) END"
 
 
-def _bad(column: TypedColumn) -> str:
+def _bad(column: TypedColumn, wholes: frozenset[tuple[str, ...]]) -> str:
     value = f"`{column.name}`"
-    bad = f"{_stated(column)} IS NOT NULL AND {value} IS NULL"
+    bad = f"{_stated(column, wholes)} IS NOT NULL AND {value} IS NULL"
     if _ARRAY.fullmatch(column.type):
         return f"{bad} OR exists({value}, one -> one IS NULL)"
     return bad

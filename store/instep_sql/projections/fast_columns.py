@@ -9,7 +9,7 @@ with a number beyond the range of a float in another member, or with an envelope
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, Self
 
@@ -19,11 +19,12 @@ from sqlalchemy import Column, TypeDecorator
 from instep.ports.derivation import key_of_entity, uuid_of_entity
 from instep_sql.projections.projection import (
     ENTITY_ID,
-    Field,
     Projection,
     Source,
     ValueRefusedError,
     converter,
+    fields_of,
+    first_value,
     python_type,
     tokens_of,
 )
@@ -131,20 +132,21 @@ def _column(column: Column[Any], source: Source, members: dict[str, Any]) -> _Co
         if source is function:
             read = attrgetter(of_entity)
             return _Column(column.name, read, of_entity=True) if kind is str else None
-    field = Field(source) if isinstance(source, str) else source
-    if not isinstance(field, Field):
+    fields = fields_of(source)
+    if fields is None:
         return None
     read_as, convert = _READ_AS.get(kind, Any), converter(column)
-    path = _entered(members, tokens_of(field.pointer), read_as)
+    paths = [_entered(members, tokens_of(field.pointer), read_as) for field in fields]
     try:
-        default = None if field.default is None else convert(field.default)
+        default = None if fields[0].default is None else convert(fields[0].default)
     except ValueRefusedError:
         return None
-    if path is None:
+    if not all(paths):
         return None
+    readers = [attrgetter(path) for path in paths if path]
     return _Column(
         column.name,
-        attrgetter(path),
+        readers[0] if len(readers) == 1 else partial(first_value, readers),
         convert=convert if read_as is Any else None,
         default=default,
     )

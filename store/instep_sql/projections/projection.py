@@ -23,6 +23,8 @@ __all__ = [
     "Source",
     "ValueRefusedError",
     "converter",
+    "fields_of",
+    "first_value",
     "python_type",
     "tokens_of",
 ]
@@ -55,9 +57,9 @@ class Field(msgspec.Struct, frozen=True):
     """The value where the body has nothing there."""
 
 
-Source: TypeAlias = str | Field | Callable[[ProjectedEntity], Any]
-"""The value of a column: a JSON Pointer, a `Field`, or a function. What a function raises is the
-reason why the row is left out."""
+Source: TypeAlias = str | tuple[str, ...] | Field | Callable[[ProjectedEntity], Any]
+"""The value of a column: a JSON Pointer, several of which the first that has a value counts, a
+`Field`, or a function. What a function raises is the reason why the row is left out."""
 
 
 class Projection:
@@ -145,10 +147,11 @@ class Projection:
                         where=where,
                         hint=f"it has {', '.join(sorted({*self._columns} - {ENTITY_ID}))}",
                     )
-                pointer = source.pointer if isinstance(source, Field) else source
-                if isinstance(pointer, str) and not pointer.startswith("/"):
+                pointers = (field.pointer for field in fields_of(source) or ())
+                bad = next((one for one in pointers if not one.startswith("/")), None)
+                if bad is not None:
                     raise ConfigurationError(
-                        f"{pointer!r} is no JSON Pointer (RFC 6901), for column {name!r}",
+                        f"{bad!r} is no JSON Pointer (RFC 6901), for column {name!r}",
                         where=where,
                         hint='one begins with "/", for example "/layer-qualifier"',
                     )
@@ -182,10 +185,34 @@ class Projection:
         return values
 
 
+def fields_of(source: Source) -> tuple[Field, ...] | None:
+    """The places in the body of which the first that has a value counts; None for a function."""
+    if isinstance(source, Field):
+        return (source,)
+    if isinstance(source, str):
+        return (Field(source),)
+    return tuple(map(Field, source)) if isinstance(source, tuple) else None
+
+
 def _reader(source: Source) -> Callable[[ProjectedEntity], Any]:
-    field = Field(source) if isinstance(source, str) else source
-    if not isinstance(field, Field):
-        return field
+    if callable(source):
+        return source
+    readers = [_field_reader(field) for field in fields_of(source) or ()]
+    if len(readers) == 1:
+        return readers[0]
+    return lambda entity: first_value(readers, entity)
+
+
+def first_value(readers: Sequence[Callable[[Any], Any]], of: Any) -> Any:
+    """What the first of these reads that finds something; None where none does."""
+    for read in readers:
+        value = read(of)
+        if value is not None:
+            return value
+    return None
+
+
+def _field_reader(field: Field) -> Callable[[ProjectedEntity], Any]:
     tokens = tokens_of(field.pointer)
     default = field.default
     (only, *deeper) = tokens
@@ -297,6 +324,6 @@ _EXACT: Final[dict[type | None, type]] = {kind: kind for kind in (str, bool, flo
 
 
 def _described(source: Source) -> str:
-    if isinstance(source, str | Field | msgspec.Struct):
+    if isinstance(source, str | tuple | Field | msgspec.Struct):
         return repr(source)
     return f"{getattr(source, '__module__', '')}.{getattr(source, '__qualname__', repr(source))}"

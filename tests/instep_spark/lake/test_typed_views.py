@@ -16,12 +16,12 @@ from deltalake import write_deltalake
 from instep.errors import ConfigurationError
 from instep_spark import create_views
 from instep_spark.lake.typed_views import comment, typed_classes, typed_view
-from instep_tapi.lake.derivation import TYPED_COLUMNS
+from instep_tapi.facts.classes import CLASSES_FILE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COLUMNS = json.loads(TYPED_COLUMNS.read_bytes())["classes"]
+COLUMNS = json.loads(CLASSES_FILE.read_bytes())["classes"]
 CLASS_OF = {
     "service-interface-point": "SERVICE_INTERFACE_POINT",
     "topology": "TOPOLOGY",
@@ -66,7 +66,8 @@ SCENARIO: list[tuple[str, Any, dict[str, Any], list[str]]] = [
             "direction": "SIDEWAYS",
             "layer-protocol-name": ["ODU", "SEMAPHORE"],
             "total-potential-capacity": {"total-size": {"value": "many", "unit": 7}},
-            "available-capacity": {"total-size": {"value": 1.5}},
+            # A whole number in 2.1.3, and a decimal from 2.4 on.
+            "available-capacity": {"total-size": {"value": "1.5"}},
             "operational-state": None,
         },
         {
@@ -74,15 +75,14 @@ SCENARIO: list[tuple[str, Any, dict[str, Any], list[str]]] = [
             "direction": None,
             "layer_protocol_name": ["ODU", None],
             "total_potential_capacity_total_size_value": None,
-            "total_potential_capacity_total_size_unit": None,
-            "available_capacity_total_size_value": None,
+            # An enumeration in 2.1.3; from 2.4 on others may derive a unit.
+            "total_potential_capacity_total_size_unit": "7",
+            "available_capacity_total_size_value": Decimal("1.5"),
             "operational_state": None,
         },
         [
-            "available_capacity_total_size_value",
             "direction",
             "layer_protocol_name",
-            "total_potential_capacity_total_size_unit",
             "total_potential_capacity_total_size_value",
         ],
     ),
@@ -139,6 +139,60 @@ SCENARIO: list[tuple[str, Any, dict[str, Any], list[str]]] = [
             "measured_entity_local_id",
         ],
     ),
+    (
+        # As TAPI 2.4 to 2.6 state an alarm.
+        "CONDITION_DETECTOR",
+        {
+            "tapi-fm:detected-condition": {
+                "detected-condition-name": "tapi-photonic-media:X_LOS",
+                "detector-info": {"perceived-severity": "MAJOR", "is-acknowledge": True},
+                "simple-detector": {"simple-detector-state": "SIMPLE_DETECTOR_STATE_ACTIVE"},
+            }
+        },
+        {
+            "detected_condition_detected_condition_name": "X_LOS",
+            "detected_condition_detector_info_is_acknowledge": True,
+            "detected_condition_simple_detector_simple_detector_state": (
+                "SIMPLE_DETECTOR_STATE_ACTIVE"
+            ),
+            "alarm_condition_detector_detail_alarm_detector_state": None,
+        },
+        [],
+    ),
+    (
+        "CEP_PM_DATA",
+        {"uuid": "p", "connection-end-point": {"node-uuid": "n"}, "history-data": []},
+        {"uuid": "p", "connection_end_point_node_uuid": "n", "history_data": "[]"},
+        [],
+    ),
+    # One address in 2.1.3, a list from 2.4 on.
+    ("AVAILABLE_STREAM", {"connection-address": "ws://h"}, {"connection_address": "ws://h"}, []),
+    (
+        "AVAILABLE_STREAM",
+        {"connection-address": ["ws://h", "ws://i"]},
+        {"connection_address": '["ws://h","ws://i"]'},
+        [],
+    ),
+    # A container in 2.1.3, a list from 2.4 on.
+    (
+        "PATH_COMPUTATION_SERVICE",
+        {"uuid": "p", "topology-constraint": {"include-node": ["n", "m"]}},
+        {
+            "topology_constraint_include_node": ["n", "m"],
+            "topology_constraint_avoid_topology": None,
+        },
+        [],
+    ),
+    (
+        "PATH_COMPUTATION_SERVICE",
+        {"uuid": "p", "topology-constraint": [{"local-id": "1"}]},
+        {
+            "uuid": "p",
+            "topology_constraint": '[{"local-id":"1"}]',
+            "topology_constraint_include_node": None,
+        },
+        [],
+    ),
 ]
 """Class, body, what some of its columns are, and which values are bad."""
 
@@ -181,7 +235,32 @@ def test_members_are_columns_in_any_spelling_and_bad_ones_are_counted(
     unit = shown["total_potential_capacity_total_size_unit"]
     assert unit.data_type == "string"
     assert "GBPS" in unit.comment
-    assert shown["total_potential_capacity_total_size_value"].data_type == "decimal(20,0)"
+    assert shown["total_potential_capacity_total_size_value"].data_type == "decimal(27,7)"
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_what_is_requested_and_free_is_shown_alike_for_both_editions(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    of_2_1_3 = {"value": "10", "unit": "GBPS"}
+    of_2_6 = {"value": "10.5", "unit": "tapi-common:CAPACITY_UNIT_GBPS"}
+    requests = [{"requested-capacity": {"total-size": size}} for size in (of_2_1_3, of_2_6)]
+    bodies = [
+        ("CONNECTIVITY_SERVICE", {"uuid": "a", **requests[0]}),
+        ("CONNECTIVITY_SERVICE", {"uuid": "b", "connectivity-constraint": requests[1]}),
+        ("LINK", {"uuid": "a", "total-potential-capacity": {"total-size": of_2_1_3}}),
+        ("LINK", {"uuid": "b", "total-potential-capacity": {"total-size": of_2_6}}),
+    ]
+    write_entities(tmp_path, [(cls, json.dumps(body)) for cls, body in bodies])
+    session = spark.newSession()
+    create_views(session, tmp_path.as_uri())
+    for columns in (
+        "service_uuid AS id, requested_capacity, capacity_unit FROM services",
+        "link_uuid AS id, total, unit FROM link_capacity",
+    ):
+        rows = session.sql(f"SELECT {columns} ORDER BY 1").collect()
+        assert [tuple(row) for row in rows] == [("a", 10.0, "GBPS"), ("b", 10.5, "GBPS")]
 
 
 def entities_of(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -269,18 +348,6 @@ def test_the_columns_of_a_public_context_are_what_its_json_says(
                 stated += expected is not None
             assert set(row["bad_values"]) == bad
     assert stated > 1000
-
-
-def test_the_columns_are_those_of_the_yang(shared_data: Path) -> None:
-    pytest.importorskip("pyang", reason="pyang is not installed: pip install --group docs")
-    from docs.typed_columns import typed_classes as made  # noqa: PLC0415 — needs pyang
-
-    folder = shared_data / "tapi" / "yang"
-    if not folder.is_dir():
-        pytest.skip(f"the modules of TAPI are not in {folder}")
-    assert TYPED_COLUMNS.read_text("utf-8") == made(folder), (
-        "run: python -m docs.typed_columns FOLDER"
-    )
 
 
 def test_a_class_that_the_yang_does_not_have_is_refused() -> None:

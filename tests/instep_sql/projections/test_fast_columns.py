@@ -34,6 +34,7 @@ _TYPES: Final[dict[str, Any]] = {
     "f": Text(),
     "g": Text(),
     "h": Boolean(),
+    "i": Text(),
 }
 _SOURCES: Final[dict[str, Source]] = {
     "a": "/name",
@@ -44,6 +45,7 @@ _SOURCES: Final[dict[str, Source]] = {
     "f": Field("/flags/deep/m~1n~0o", default="none"),
     "g": "/name",
     "h": Field("/none", default="true"),
+    "i": ("/absent", "/flags/other", "/name"),
 }
 
 
@@ -167,6 +169,28 @@ def test_a_mapping_that_types_cannot_tell_is_not_read_by_them(
 def test_a_member_that_is_a_value_and_a_container_is_not_read_by_types() -> None:
     for sources in ({"a": "/x", "f": "/x/y"}, {"f": "/x/y", "a": "/x"}, {"a": "/x", "b": "/x"}):
         assert by_types(projection(dict(sources)), stored_bodies(b"{}"), "NODE") is None
+
+
+@pytest.mark.parametrize("module", ["tapi-fm:", ""])
+def test_an_alarm_of_tapi_fm_has_the_columns_of_any_other(module: str) -> None:
+    detected = {
+        "detected-condition-native-name": "LOF",
+        "detector-info": {"perceived-severity": "MAJOR", "is-acknowledge": False},
+        "simple-detector": {"simple-detector-state": "ACTIVE"},
+    }
+    whole = {"measured-entity-uuid": "n", f"{module}detected-condition": detected}
+    stored = stored_bodies(json.dumps(whole).encode())
+    expected = {
+        "entity_id": 10,
+        "detector": "k0",
+        "condition": "LOF",
+        "measured_entity_uuid": "n",
+        "state": "ACTIVE",
+        "severity": "MAJOR",
+        "is_acknowledged": False,
+    }
+    for read in (row_by_row, by_types):
+        assert read(ready_projection("alarm"), stored, "CONDITION_DETECTOR") == [expected]
 
 
 def test_an_alarm_is_read_by_types() -> None:

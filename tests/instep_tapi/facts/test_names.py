@@ -8,6 +8,7 @@ from instep_tapi.facts.names import (
     LogRecordType,
     LogStorageStrategy,
     StreamState,
+    class_named,
     class_of,
     container_of,
     long_identity,
@@ -56,8 +57,40 @@ def test_equal_names_of_two_enumerations_stay_apart() -> None:
     assert long_identity(AlarmDetectorState.ACTIVE) == "tapi-streaming:ALARM_DETECTOR_STATE_ACTIVE"
 
 
-def test_there_are_the_49_classes_of_2_1_3() -> None:
-    assert len(names.OBJECT_CLASSES) == len(set(names.OBJECT_CLASSES)) == 49
+# The classes of TR-548 v3.2 3.10.3, tables 1 and 3, that 2.1.3 does not have.
+LATER = {
+    *("PROFILE", "OAM_SERVICE_POINT", "OAM_JOB_SERVICE", "OAM_JOB_DESCRIPTOR", "CEP_PM_DATA"),
+    *("MEP_PM_DATA", "MIP_PM_DATA", "CURRENT_DATA", "HISTORY_DATA", "PM_DATA"),
+    *("PM_PARAMETER_CONFIG", "STRAND_JOINT", "PHYSICAL_ROUTE", "PHYSICAL_ROUTE_ELEMENT"),
+    *("TOPOLOGY_CONSTRAINT", "RESILIENCE_CONSTRAINT", "RESILIENCE_ROUTE"),
+    "LAYER_PROTOCOL_CONSTRAINT",
+}
+
+
+def test_the_classes_are_those_of_both_editions() -> None:
+    # The YANG of 2.6 has four more: of the streams, of notification and of gNMI.
+    more = {"OAM_PM_DATA", "MEASUREMENT_DETAILS", "NOTIFICATION_SUBSCRIPTION_SERVICE"}
+    more.add("RESILIENCE_ROUTE_CONSTRAINT")
+    assert LATER | more <= names.OBJECT_CLASSES
+    assert len(names.OBJECT_CLASSES.difference(LATER, more)) == 49
+
+
+@pytest.mark.parametrize(
+    ("identity", "cls"),
+    [
+        ("tapi-oam:OAM_OBJECT_TYPE_MEP", "MEG_END_POINT"),
+        ("tapi-oam:OAM_OBJECT_TYPE_MIP", "MEG_INTERMEDIATE_POINT"),
+        ("OAM_OBJECT_TYPE_MEG", "MAINTENANCE_ENTITY_GROUP"),
+        (
+            "PATH_COMPUTATION_OBJECT_TYPE_PATH_COMP_PATH_SERVICE_END_POINT",
+            "PATH_SERVICE_END_POINT",
+        ),
+        ("tapi-oam:OAM_OBJECT_TYPE_CURRENT_DATA", "CURRENT_DATA"),
+        ("tapi-common:OBJECT_TYPE_PROFILE", "PROFILE"),
+    ],
+)
+def test_what_2_6_names_anew_is_the_class_of_2_1_3(identity: str, cls: str) -> None:
+    assert class_named(identity) == cls
 
 
 @pytest.mark.parametrize(
@@ -89,6 +122,8 @@ def test_classes_without_a_container(cls: str) -> None:
         ("owned-node-edge-point", "NODE_EDGE_POINT"),
         ("nw-topology-service", "NETWORK_TOPOLOGY_SERVICE"),
         ("tapi-path-computation:path-comp-service", "PATH_COMPUTATION_SERVICE"),
+        ("tapi-oam:history-data", "HISTORY_DATA"),
+        ("end-point", "END_POINT"),
     ],
 )
 def test_members_of_the_context_tree_have_their_class(member: str, cls: str) -> None:

@@ -14,6 +14,7 @@ from tests.instep_sql.measurements.measurements_kit import (
     CURRENT_ADDRESS,
     JOB,
     QUARTER,
+    clock,
     current,
     history,
     record,
@@ -110,6 +111,7 @@ _json = st.recursive(
                 [
                     *("pm-current-data", "pm-history-data", "granularity-period", "value", "unit"),
                     *("elapsed-time", "period", "timestamp", "period-end-time", "local-id", "uuid"),
+                    *("current-data", "history-data", "pm-data-pac", "period-start-time"),
                 ]
             ),
             inner,
@@ -125,3 +127,98 @@ def test_any_body_is_read(entity_class: str, body: Any) -> None:
     for one in read_periods(record(entity_class, 2_000, body)):
         assert one.series
         assert one.length_us >= 0
+
+
+def later_history(minutes: int, **members: Any) -> dict[str, Any]:
+    """A history-data of TAPI 2.4 to 2.6, of the quarter of an hour that ends then."""
+    return {
+        "local-id": f"h{minutes}",
+        "period-start-time": clock(minutes - 15),
+        "period-end-time": clock(minutes),
+        "pm-data-pac": {
+            "granularity-period": {"period": [QUARTER]},
+            "suspect-interval-flag": True,
+        },
+        **members,
+    }
+
+
+def later_current(begin: int, **members: Any) -> dict[str, Any]:
+    """A current-data of TAPI 2.4 to 2.6."""
+    pac = {"granularity-period": {"period": [QUARTER]}, "suspect-interval-flag": False}
+    return {
+        "local-id": "c1",
+        "period-start-time": clock(begin),
+        "pm-data-pac": pac,
+        "history-data": [later_history(begin)],
+        **members,
+    }
+
+
+POINT = "22222222-2222-4222-8222-222222222222"
+ADDRESS = [f"oam-job-uuid:{JOB}", "current-data-local-id:c1"]
+
+
+@pytest.mark.parametrize(
+    ("entity_class", "body", "parents", "expected"),
+    [
+        ("HISTORY_DATA", later_history(30), ADDRESS, {(f"{JOB}/c1", 30, True, True)}),
+        (
+            "HISTORY_DATA",
+            later_history(30),
+            [f"cep-pm-data-uuid:{POINT}"],
+            {(POINT, 30, True, True)},
+        ),
+        (
+            "CURRENT_DATA",
+            later_current(30),
+            ADDRESS[:1],
+            {(f"{JOB}/c1", 30, True, True), (f"{JOB}/c1", 45, True, False)},
+        ),
+        (
+            "OAM_JOB",
+            {"uuid": JOB, "tapi-oam:current-data": [later_current(30)]},
+            [],
+            {(f"{JOB}/c1", 30, True, True), (f"{JOB}/c1", 45, True, False)},
+        ),
+        *[
+            (
+                name,
+                {"uuid": POINT, "history-data": [later_history(15), later_history(30)]},
+                [],
+                {(POINT, 15, True, True), (POINT, 30, True, True)},
+            )
+            for name in ("CEP_PM_DATA", "MEP_PM_DATA", "MIP_PM_DATA")
+        ],
+    ],
+)
+def test_periods_of_2_6_are_series_like_those_of_2_1_3(
+    entity_class: str,
+    body: dict[str, Any],
+    parents: list[str],
+    expected: set[tuple[str, int, bool, bool]],
+) -> None:
+    found = read_periods(record(entity_class, 50 * 60, body, parents=parents))
+    assert len(found) == len(expected)
+    assert {
+        (one.series, one.end_us // _MINUTE_US, one.complete, one.suspect) for one in found
+    } == expected
+    assert {one.length_us for one in found} == {_QUARTER_US}
+    assert all(b"history-data" not in one.body for one in found)
+
+
+@pytest.mark.parametrize("without", ["period-end-time", "pm-data-pac", "period-start-time"])
+def test_a_period_of_2_6_is_known_from_two_of_begin_length_and_end(without: str) -> None:
+    body = {name: value for name, value in later_history(30).items() if name != without}
+    (one,) = read_periods(record("HISTORY_DATA", 2_000, body))
+    assert (one.end_us, one.length_us) == (30 * _MINUTE_US, _QUARTER_US)
+
+
+def test_a_period_beyond_any_time_is_none() -> None:
+    most = {"value": str(2**63 // 60_000_000), "unit": "MINUTES"}
+    for lengths in ([most], [most, {**most, "unit": "SECONDS"}]):
+        pac = {"granularity-period": {"period": lengths}}
+        body = {"local-id": "c1", "period-start-time": clock(30), "pm-data-pac": pac}
+        assert read_periods(record("CURRENT_DATA", 2_000, body)) == []
+        body = {**current(30), "granularity-period": most}
+        assert read_periods(record("PM_CURRENT_DATA", 2_000, body)) == []

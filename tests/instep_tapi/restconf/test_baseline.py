@@ -18,7 +18,12 @@ from instep.model.records import Record, RecordChunk
 from instep_tapi.facts.containment import LOCAL_CLASSES
 from instep_tapi.options import NoAuth
 from instep_tapi.restconf.auth import Authenticator
-from instep_tapi.restconf.baseline import READABLE, read_baseline, readable_classes
+from instep_tapi.restconf.baseline import (
+    READABLE,
+    read_baseline,
+    readable_classes,
+    unprovable_classes,
+)
 from instep_tapi.restconf.client import RestconfClient
 from instep_tapi.restconf.discovery import ContextAddress
 from instep_tapi.wire.context_tree import entities
@@ -281,17 +286,46 @@ def test_readable_is_what_a_get_can_prove_absent() -> None:
     stated = ["NODE", "CONDITION_DETECTOR", "PROFILE", "ROUTE"]
     assert readable_classes(stated) == {"NODE", "ROUTE"}
     assert readable_classes([]) == readable_classes(["ANY_CLASS"])
-    # A stream of any class need not state a local one by itself.
-    assert READABLE - readable_classes([]) == READABLE & LOCAL_CLASSES
-    assert "CONDITION_DETECTOR" not in READABLE
+    # From TAPI 2.4 on a profile stands in the context.
+    assert readable_classes(stated, "2.6") == {"NODE", "ROUTE", "PROFILE"}
+    assert unprovable_classes(stated) - unprovable_classes(stated, "2.6") == {"PROFILE"}
+    for tapi, shown in READABLE.items():
+        # A stream of any class need not state a local one by itself.
+        assert shown - readable_classes([], tapi) == shown & LOCAL_CLASSES
+        assert "CONDITION_DETECTOR" not in shown
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("tapi", "resources"),
+    [
+        ("2.1.3", ["tapi-oam:oam-context"]),
+        # tapi-oam of 2.6 has services below a connectivity-service, too.
+        ("2.6", ["tapi-connectivity:connectivity-context", "tapi-oam:oam-context"]),
+    ],
+)
+async def test_each_edition_has_its_resources(tapi: str, resources: list[str]) -> None:
+    service, below = {"uuid": "o", "oam-service-point": []}, {"uuid": "c"}
+    inner = {"connectivity-oam-service": {"oam-service": [{"uuid": "p", "x": 1}]}}
+    answers = {
+        "tapi-oam:oam-context": {"tapi-oam:oam-context": {"oam-service": [service]}},
+        "tapi-connectivity:connectivity-context": {
+            "tapi-connectivity:connectivity-context": {"connectivity-service": [below | inner]}
+        },
+    }
+    async with rest_of(answers) as (rest, address, asked):
+        pages = read_baseline(rest, address, "s", ["OAM_SERVICE"], 0, (), tapi)
+        found = {record.uuid async for page in pages for record in records_of(page)}
+    assert asked == resources
+    assert found == ({"o", "p"} if tapi == "2.6" else {"o"})
 
 
 def test_a_later_class_is_stated_where_it_is_found_and_stays_where_it_stands() -> None:
-    document = {"uuid": "a", "mixed": {"kept": 1, "profile": {"uuid": "d", "x": 1}}}
+    document = {"uuid": "a", "mixed": {"kept": 1, "later": {"uuid": "d", "x": 1}}}
     found = list(entities({"tapi-topology:node": document}))
     assert [(entity.entity_class, entity.uuid) for entity in found] == [
         ("NODE", "a"),
-        ("PROFILE", "d"),
+        ("LATER", "d"),
     ]
     assert found[0].content == document
     assert found[1].parent_address == ("node-uuid:a",)
@@ -312,9 +346,7 @@ def test_every_object_with_a_uuid_is_stated(shared_data: Path, name: str) -> Non
     found = [one for one in entities(json.loads(text)) if one.entity_class not in LOCAL_CLASSES]
     assert len(found) == sum(1 for _ in _with_uuid(json.loads(text)))
     nested = [inner for e in found for value in e.content.values() for inner in _with_uuid(value)]
-    # A class of TAPI 2.4 stays where it stands.
-    later = {e.uuid for e in found if e.entity_class == "PROFILE"}
-    assert {inner["uuid"] for inner in nested if inner.keys() != {"uuid"}} == later
+    assert all(inner.keys() == {"uuid"} for inner in nested)
 
 
 def _with_uuid(value: Any) -> Any:

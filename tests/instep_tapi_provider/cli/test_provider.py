@@ -140,3 +140,31 @@ def test_an_address_that_is_taken_exits_1() -> None:
 )
 def test_periods(text: str, seconds: float) -> None:
     assert period_s(text) == seconds
+
+
+def test_the_edition_of_tapi_is_chosen() -> None:
+    arguments = [*SMALL, "--tapi", "2.6", "--record-strategy", "CHANGE_ONLY"]
+    with served(*arguments) as (ready_line, _):
+        context = f"{ready_line['url']}{ready_line['root']}/data/tapi-common:context"
+        whole = json.loads(get(context))["tapi-common:context"]
+        discover = ("discover", ready_line["url"], "--format", "jsonl")
+        line = subprocess.run(
+            [sys.executable, "-m", "instep.cli", *discover],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=True,
+        ).stdout
+    assert len(whole["tapi-fm:fault-management-context"]["active-condition"]) == 7
+    types = whole["tapi-streaming:stream-context"]["supported-stream-type"]
+    assert types[0]["log-record-strategy"] == "LOG_RECORD_STRATEGY_CHANGE_ONLY"
+    found = {one["stream"]: one for one in map(json.loads, line.splitlines())}
+    assert found.keys() == {"network", "alarms", "measurements"}
+    assert {one["tapi"] for one in found.values()} == {"2.6"}
+    assert {name for name, one in found.items() if one["chosen"]} == {"network", "alarms"}
+    assert "GNMI" in found["measurements"]["reason"]
+
+
+def test_another_edition_is_refused() -> None:
+    result = CliRunner().invoke(application, ["--tapi", "3.0"])
+    assert result.exit_code == 2
