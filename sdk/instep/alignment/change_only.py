@@ -14,7 +14,8 @@ The specification has not developed CHANGE_ONLY fully. What is assumed here:
   a key of its own, is the entity there, and the end of that key is its end;
 - the composed body is the base with all parts merged into it in log order;
 - a CHANGE (v3.2, 5.2) is about the entity as a whole, under whatever key: it is merged into what is
-  known of it, whichever attempt or log stated that, and each list in it is entire;
+  known of it, whichever attempt or log stated that, and each list in it is entire; of an entity
+  that is not known it makes none (`unknown_entities`), and behind the end of its key it is nothing;
 - the end of a part's key takes the part and all under it; a statement from before it changes
   nothing, when a log is read again.
 """
@@ -331,6 +332,9 @@ class PartialUpdates:
         """Keys of the entities whose parts have changed."""
         self.knows_all = False
         """Whether a baseline has stated every entity that the log does not state."""
+        self.unknown: dict[str, list[Record]] = {}
+        """By key, CHANGEs of entities that are neither known nor have ended since."""
+        self._ended: set[str] = set()
 
     def target(self, record: Record) -> str | None:
         """The key of the entity that a record is about; None for one that is not known yet."""
@@ -365,6 +369,10 @@ class PartialUpdates:
                 record = _statement(record, ends=True)
             return self._end(record, position, target)
         if target is None:
+            if record.kind is RecordType.CHANGE:
+                if record.key not in self._ended:
+                    self.unknown.setdefault(record.key, []).append(record)
+                return None
             if self.knows_all and _states_part(record):
                 return None
             target = _new_key(record)
@@ -374,6 +382,8 @@ class PartialUpdates:
         whole = entity.state(record, position)
         self.changed.add(target)
         self.entities.add(target)
+        self.unknown.pop(record.key, None)
+        self._ended.discard(record.key)
         self.owner[record.key] = target
         # A uuid that only a body states is not kept: it must not matter where a batch ends.
         if record.uuid and self.key_of.get(record.uuid) not in self.entities:
@@ -381,6 +391,8 @@ class PartialUpdates:
         return whole
 
     def _end(self, record: Record, position: Position, target: str | None) -> Record | None:
+        self.unknown.pop(record.key, None)
+        self._ended.add(record.key)
         entity = None if target is None else self.touched.get(target)
         if target is None or entity is None or not entity.parts:
             return record

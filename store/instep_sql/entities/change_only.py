@@ -73,6 +73,8 @@ class ComposedRecords(msgspec.Struct, frozen=True):
     unresolved: list[Unreadable]
     stated_by: list[Record]
     """For each whole record, the record that it was composed for."""
+    unknown: list[Record] = []
+    """CHANGEs of entities that are neither stored nor known to have ended."""
 
 
 def compose_records(
@@ -117,7 +119,8 @@ def compose(
                 composed.append(whole)
                 stated_by.append(record)
     save(connection, dialect, no, {key: work.touched[key] for key in work.changed})
-    return ComposedRecords(composed, unresolved, stated_by)
+    unknown = [record for changes in work.unknown.values() for record in changes]
+    return ComposedRecords(composed, unresolved, stated_by, unknown)
 
 
 def _load(
