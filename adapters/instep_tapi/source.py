@@ -54,7 +54,12 @@ from instep_tapi.facts.names import ANY_CLASS, LogRecordStrategy
 from instep_tapi.facts.stream_profile import TAPI_2_1_3
 from instep_tapi.feeds.held_bytes import HeldBytes
 from instep_tapi.options import Bearer, Options, host_of
-from instep_tapi.restconf.baseline import read_baseline, readable_classes, unprovable_classes
+from instep_tapi.restconf.baseline import (
+    has_active_conditions,
+    read_baseline,
+    readable_classes,
+    unprovable_classes,
+)
 from instep_tapi.restconf.client import RestconfClient
 from instep_tapi.restconf.discovery import MAX_STREAMS_BYTES, ContextAddress
 from instep_tapi.restconf.json_bounds import decode_members
@@ -106,6 +111,8 @@ class _Details(msgspec.Struct, frozen=True):
     """The entities, by uuid, whose subtrees are kept; empty: all."""
     deviations: list[str] = []
     """Of what is declared of the stream."""
+    shows_alarms: bool = False
+    """Whether a GET shows the alarms that stand (tapi-fm of 2.4.1 and later)."""
     verified: bool = False
     """Whether records were checked for authenticity: then a replay must not accept unchecked ones.
     """
@@ -202,16 +209,39 @@ class TapiSource(Source):
 
     async def refresh(self, stream: StreamInfo) -> StreamInfo:
         """See `Source.refresh`. The instance that the stream is read from is asked."""
-        infos = self._infos(await self._survey_at(self._endpoint(_details(stream))))
+        endpoint = self._endpoint(_details(stream))
+        infos = await self._infos(await self._survey_at(endpoint), endpoint)
         found = next((info for info in infos if info.uuid == stream.uuid), stream)
         return msgspec.structs.replace(found, id=stream.id)
 
-    def _infos(self, survey: Survey) -> list[StreamInfo]:
+    async def _infos(self, survey: Survey, endpoint: Endpoint) -> list[StreamInfo]:
         """The streams that are followed."""
         chosen = [choice for choice in survey.choices if choice.chosen]
         types = [choice.stream.type for choice in chosen if choice.stream.type is not None]
         followed = frozenset[str]().union(*(carried_classes(type_.classes) for type_ in types))
-        return [self._info(choice, survey.address, followed) for choice in chosen]
+        shows_alarms = False
+        if any(self._asks_for_alarms(choice) for choice in chosen):
+            shows_alarms = await has_active_conditions(endpoint.rest, survey.address)
+        return [
+            self._info(
+                choice,
+                survey.address,
+                followed,
+                shows_alarms=shows_alarms and self._asks_for_alarms(choice),
+            )
+            for choice in chosen
+        ]
+
+    def _asks_for_alarms(self, choice: Choice) -> bool:
+        """Whether a baseline of the stream is to show the alarms that stand."""
+        type_ = choice.stream.type
+        if type_ is None or self._edition(choice.stream) == TAPI_2_1_3:
+            return False
+        mode = log_mode(type_, trust_compacted=self._options.trust_compacted)
+        return mode is Mode.BASELINE and bool(carried_events(type_.classes))
+
+    def _edition(self, stream: AvailableStream) -> str:
+        return self._options.tapi or stream.profile.tapi
 
     async def _discover_at(self, endpoint: Endpoint) -> list[StreamInfo]:
         address, context = await endpoint.find()
@@ -226,7 +256,7 @@ class TapiSource(Source):
                 where=survey.address.streams,
                 hint="choose some by streams, or raise max_streams",
             )
-        infos = self._infos(survey)
+        infos = await self._infos(survey, endpoint)
         if not infos:
             reasons = {choice.id: choice.reason for choice in survey.choices}
             summary = "; ".join(f"{id_}: {reason}" for id_, reason in reasons.items())
@@ -318,7 +348,12 @@ class TapiSource(Source):
         return msgspec.structs.replace(type_, classes=kept) if kept else type_
 
     def _info(
-        self, choice: Choice, address: ContextAddress, followed: frozenset[str]
+        self,
+        choice: Choice,
+        address: ContextAddress,
+        followed: frozenset[str],
+        *,
+        shows_alarms: bool,
     ) -> StreamInfo:
         stream = choice.stream
         assert stream.type is not None
@@ -332,7 +367,7 @@ class TapiSource(Source):
             uuid=stream.uuid,
             address=str(urls[0]),
             other_addresses=[str(url) for url in urls[1:]],
-            tapi=self._options.tapi or stream.profile.tapi,
+            tapi=self._edition(stream),
             protocol=protocol_of(stream),
             endpoint=address.endpoint,
             context=address.context,
@@ -343,6 +378,7 @@ class TapiSource(Source):
             only=list(only),
             below=list(below),
             verified=self._verifier is not None,
+            shows_alarms=shows_alarms,
         )
         return StreamInfo(
             id=choice.id,
@@ -365,13 +401,16 @@ class TapiSource(Source):
             tombstone_retention_s=type_.tombstone_retention_s,
             record_retention_s=type_.record_retention_s,
             absence_stated=left_out if mode is Mode.BASELINE else frozenset(),
-            unprovable=unprovable_classes(type_.classes) if mode is Mode.BASELINE else frozenset(),
+            unprovable=unprovable_classes(type_.classes, shows_alarms=shows_alarms)
+            if mode is Mode.BASELINE
+            else frozenset(),
             compacts=mode is Mode.BASELINE and compacts(type_),
-            readable=readable_classes(type_.classes) | left_out
+            readable=readable_classes(type_.classes, shows_alarms=shows_alarms) | left_out
             if mode is Mode.BASELINE
             else frozenset(),
             event_classes=carried_events(type_.classes),
-            states_series=not SERIES_CLASSES.isdisjoint(type_.classes),
+            # What the log still holds of alarms is their history, which no GET shows.
+            states_series=shows_alarms or not SERIES_CLASSES.isdisjoint(type_.classes),
             contained=contained_members(followed) if mode is Mode.BASELINE else frozenset(),
             clock_offset_us=self._endpoints[address.endpoint].rest.clock_offset_us,
             details=msgspec.to_builtins(details),
@@ -475,7 +514,13 @@ class TapiSource(Source):
         address = ContextAddress(details.endpoint, details.context, details.streams)
         rest = self._endpoint(details).rest
         read = read_baseline(
-            rest, address, stream.id, stream.classes, opened_at_us, details.followed
+            rest,
+            address,
+            stream.id,
+            stream.classes,
+            opened_at_us,
+            details.followed,
+            shows_alarms=details.shows_alarms,
         )
         async with aclosing(read) as pages:
             async for page in pages:

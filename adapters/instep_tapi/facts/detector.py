@@ -249,8 +249,12 @@ def _any_detector(body: bytes | bytearray, address: Any, normalized: Mapping[str
     members = dict(reversed(stated))  # the outer one counts where a name is there twice
     state = _state_of(stated)
     detector_type = identity_member(members, "condition-detector-type")
-    measured_class = _class(text_member(members, "measured-entity-class"))
-    measured_uuid = text_member(members, "measured-entity-uuid")
+    measured_class = _class(
+        text_member(members, "measured-entity-class") or text_member(members, "target-object-type")
+    )
+    measured_uuid = text_member(members, "measured-entity-uuid") or text_member(
+        members, "target-object-identifier"
+    )
     if measured_uuid is not None and len(measured_uuid) > LONGEST_UUID_CHARS:
         measured_uuid = None
     native = text_member(members, "condition-native-name") or text_member(

@@ -16,18 +16,22 @@ from yarl import URL
 
 from instep.errors import AuthenticationError, BaselineError, SourceError
 from instep.model.records import Record, RecordChunk
-from instep_tapi.facts.containment import CONTEXT, carried_classes
+from instep_tapi.facts.containment import CONTEXT, carried_classes, carried_events
 from instep_tapi.facts.names import ANY_CLASS, CONDITION_DETECTOR
 from instep_tapi.restconf.baseline_process import stated_pages
 from instep_tapi.restconf.baseline_rows import BaselineScope, UnreadableAnswer
 from instep_tapi.restconf.client import Response, RestconfClient, error_text
 from instep_tapi.restconf.discovery import ContextAddress
 
-__all__ = ["read_baseline", "readable_classes", "unprovable_classes"]
+__all__ = ["has_active_conditions", "read_baseline", "readable_classes", "unprovable_classes"]
 
 _LACKING = {204, 400, 404, 405}
 _NO_CONTENT = 204
 
+FAULT_MANAGEMENT: Final = "tapi-fm:fault-management-context"
+"""Of TAPI 2.4.1 and later, where a provider has it: its `active-condition` are the alarms that
+stand.
+"""
 _RESOURCES: Final[dict[str, frozenset[str]]] = {
     "service-interface-point": frozenset({"SERVICE_INTERFACE_POINT"}),
     "tapi-topology:topology-context": frozenset(
@@ -87,28 +91,41 @@ _RESOURCES: Final[dict[str, frozenset[str]]] = {
             "PM_BIN_DATA",
         }
     ),
+    FAULT_MANAGEMENT: frozenset({CONDITION_DETECTOR}),
     "tapi-streaming:stream-context": frozenset({"AVAILABLE_STREAM", "SUPPORTED_STREAM_TYPE"}),
     "tapi-streaming:stream-admin-context": frozenset({"STREAM_MONITOR"}),
 }
 """Resource below the context → classes whose instances it shows whole."""
-READABLE: Final = frozenset[str]().union({CONTEXT}, *_RESOURCES.values())
+READABLE: Final = frozenset[str]().union({CONTEXT}, *_RESOURCES.values()) - {CONDITION_DETECTOR}
 
 
-def readable_classes(classes: Iterable[str]) -> frozenset[str]:
+def readable_classes(classes: Iterable[str], *, shows_alarms: bool = False) -> frozenset[str]:
     """The classes of a stream whose absence a GET can prove.
 
-    CONDITION_DETECTOR has no resource in 2.1.3; a class that 2.1.3 does not know is read where it
-    is found, but proves nothing by its absence.
+    CONDITION_DETECTOR has no resource in 2.1.3; `shows_alarms`: the provider has the one of tapi-fm
+    (`has_active_conditions`). A class that 2.1.3 does not know is read where it is found, but
+    proves nothing by its absence.
     """
-    return carried_classes(classes) & READABLE
+    alarms = {CONDITION_DETECTOR} & carried_events(classes) if shows_alarms else frozenset[str]()
+    return (carried_classes(classes) & READABLE) | alarms
 
 
-def unprovable_classes(classes: Iterable[str]) -> frozenset[str]:
+def unprovable_classes(classes: Iterable[str], *, shows_alarms: bool = False) -> frozenset[str]:
     """The classes of a stream of which no GET shows every entity."""
     stated = frozenset(classes)
+    alarms = {CONDITION_DETECTOR} if shows_alarms else frozenset[str]()
     if not stated or ANY_CLASS in stated:
-        return frozenset({CONDITION_DETECTOR})
-    return stated - READABLE
+        return frozenset({CONDITION_DETECTOR}) - alarms
+    return stated - READABLE - alarms
+
+
+async def has_active_conditions(rest: RestconfClient, address: ContextAddress) -> bool:
+    """Whether the provider states the alarms that stand (tapi-fm of 2.4.1 and later)."""
+    try:
+        answer = await rest.get(URL(address.context) / FAULT_MANAGEMENT)
+    except SourceError:
+        return False
+    return answer.found
 
 
 async def read_baseline(
@@ -118,6 +135,8 @@ async def read_baseline(
     classes: Iterable[str],
     opened_at_us: int,
     followed: Iterable[str] = (),
+    *,
+    shows_alarms: bool = False,
 ) -> AsyncGenerator[list[Record] | RecordChunk, None]:
     """Pages of records of the current state of these classes, a `RecordChunk` where something of
     it cannot be read. Raises `SourceError`.
@@ -128,7 +147,9 @@ async def read_baseline(
     """
     stated = frozenset(classes)
     everything = not stated or ANY_CLASS in stated
-    carried = carried_classes(stated)
+    carried = carried_classes(stated) - {CONDITION_DETECTOR}
+    if shows_alarms:
+        carried |= carried_events(stated)
     wanted = BaselineScope(stream, opened_at_us, carried, everything, carried.union(followed))
     seen: set[tuple[str, str]] = set()
     async for answer in _documents(rest, URL(address.context), carried, everything=everything):

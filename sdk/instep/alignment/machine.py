@@ -687,13 +687,17 @@ class Alignment:
             removed = self.position.sweep_removed + result.swept
             self._set(sweep_cursor=result.sweep_cursor, sweep_removed=removed)
             if result.sweep_done:
-                self._move(AlignmentEvent.SWEPT)
-                unknown, absent = after_alignment(self.position.unknown)
-                self._set(unaligned_attempts=0, unknown=unknown)
-                if absent:
-                    self._tell(CHANGE_WITHOUT_ENTITY, absent)
-                if self.position.continuity.called_by_gap:
-                    self._learn_from_gap(found=removed > 0)
+                self._end_attempt(found_gone=removed > 0)
+
+    def _end_attempt(self, *, found_gone: bool) -> None:
+        """All is swept: what the attempt has not stated is not there."""
+        self._move(AlignmentEvent.SWEPT)
+        unknown, absent = after_alignment(self.position.unknown)
+        self._set(unaligned_attempts=0, unknown=unknown)
+        if absent:
+            self._tell(CHANGE_WITHOUT_ENTITY, absent)
+        if self.position.continuity.called_by_gap:
+            self._learn_from_gap(found=found_gone)
 
     def _learn_from_gap(self, *, found: bool) -> None:
         """An attempt that a gap has called for is over: offsets may turn out to be sparse (A18)."""

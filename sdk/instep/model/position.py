@@ -93,7 +93,7 @@ class ContinuityState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class UnknownState(StrEnum):
-    """What was done for an entity that a CHANGE named, and that is not stored (TR-548 v3.2, 5.2)."""
+    """What was done for an entity that a CHANGE named and that is not stored (v3.2, 5.2)."""
 
     KNOWN = "known"
     """It is stated, or has ended: nothing is kept of it."""

@@ -99,20 +99,12 @@ def commit(
             now_us=now_us,
             separate=separate,
         )
-    if settled := stream.unknown - batch.position.unknown.keys():
-        # What they change is stated now, or has ended.
-        quarantine.drop_keys(connection, dialect, stream.no, settled, QUARANTINE_REASON)
-    position = changes_met(batch.position, written.unknown)
+    _follow_unknown(connection, dialect, stream, batch.position, written)
     singled_out = 0
     if batch.unreadable or stream.singled_out:
         singled_out = unproven.follow(
             connection, dialect, stream, batch, mode=options.journal, now_us=now_us
         )
-    if written.unresolved_keys:
-        # An end under an unknown key may be about an entity that only a GET has shown.
-        position = msgspec.structs.replace(position, baseline_pending=True)
-    if position is not batch.position:
-        fencing.set_position(connection, stream.no, position)
     result = CommitResult(
         written=written.written,
         deleted=written.deleted,
@@ -160,6 +152,21 @@ def commit(
     if stream.kept.statements:
         trim_tables(connection, dialect, stream.kept.statements, options, len(batch.records))
     return result
+
+
+def _follow_unknown(
+    connection: Connection, dialect: Dialect, stream: StreamRow, before: Position, written: Written
+) -> None:
+    """Keep with the position what the records name and nothing has stated."""
+    if settled := stream.unknown - before.unknown.keys():
+        # What they change is stated now, or has ended.
+        quarantine.drop_keys(connection, dialect, stream.no, settled, QUARANTINE_REASON)
+    position = changes_met(before, written.unknown)
+    if written.unresolved_keys:
+        # An end under an unknown key may be about an entity that only a GET has shown.
+        position = msgspec.structs.replace(position, baseline_pending=True)
+    if position is not before:
+        fencing.set_position(connection, stream.no, position)
 
 
 def derive_changed(
