@@ -97,7 +97,7 @@ class _Details(msgspec.Struct, frozen=True):
     other_addresses: list[str] = []
     """Where the stream is read as well, in the provider's order."""
     tapi: str = TAPI_2_1_3
-    """The edition whose rules the stream follows: `TAPI_2_1_3` or `TAPI_2_6`."""
+    """The edition by which its records are read: `TAPI_2_1_3` or `TAPI_2_6`."""
     protocol: str = WEBSOCKET
     """`WEBSOCKET` or `SSE`."""
     state: str = ""
@@ -243,6 +243,12 @@ class TapiSource(Source):
     def _edition(self, stream: AvailableStream) -> str:
         return self._options.tapi or stream.profile.tapi
 
+    def _profile(self, stream: AvailableStream) -> str:
+        """The edition and what shows it, for readers."""
+        if self._options.tapi:
+            return f"TAPI {self._options.tapi}: it is configured"
+        return f"TAPI {stream.profile.tapi}: {stream.profile.evidence}"
+
     async def _discover_at(self, endpoint: Endpoint) -> list[StreamInfo]:
         address, context = await endpoint.find()
         known, clock_us = self._discovered, endpoint.rest.clock_offset_us
@@ -367,7 +373,7 @@ class TapiSource(Source):
             uuid=stream.uuid,
             address=str(urls[0]),
             other_addresses=[str(url) for url in urls[1:]],
-            tapi=self._edition(stream),
+            tapi=self._options.tapi or stream.profile.tapi_of_records,
             protocol=protocol_of(stream),
             endpoint=address.endpoint,
             context=address.context,
@@ -387,6 +393,7 @@ class TapiSource(Source):
                 (address.endpoint, stream.uuid, *sorted(only), *(f"/{uuid}" for uuid in below))
             ),
             kind=KIND,
+            profile=self._profile(stream),
             uuid=stream.uuid,
             endpoint=address.endpoint,
             mode=mode,

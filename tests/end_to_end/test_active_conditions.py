@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from instep_tapi.derivations.alarms import alarms
 from tests.instep_tapi.hostile_kit import Peer
 from tests.instep_tapi.small_provider_kit import (
     CONTEXT,
+    DEADLINE_S,
     SmallProvider,
     aligned_again,
     running,
@@ -73,10 +75,6 @@ def condition(uuid: str, state: str = "ACTIVE", severity: str = "MAJOR") -> Any:
     }
 
 
-def alarm(number: int, key: str) -> bytes:
-    return stated(number, key, "CONDITION_DETECTOR", {"detector-native-id": key, **condition(key)})
-
-
 @pytest_asyncio.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
     opened = SqlStore(f"sqlite:///{tmp_path / 's.db'}", alarms=True, journal="bodies")
@@ -117,3 +115,25 @@ async def test_without_the_resource_alarms_stay_unproven(
     async with running(provider, store) as consumer:
         assert consumer.health().streams[0].unprovable == ("CONDITION_DETECTOR",)
         assert bool(provider.asked) is asks
+
+
+async def test_v3_2_4_5_a_detector_and_its_active_condition_are_one_alarm(store: SqlStore) -> None:
+    provider = AlarmProvider(condition("ac1"))
+    async with running(provider, store) as consumer:
+        detector = {"detector-uuid": "ac1", "detector-native-id": "fac-1"}
+        stated_whole = {
+            **detector,
+            "tapi-fm:detected-condition": condition("")["detected-condition"],
+        }
+        provider.say(stated(1, "fac-1", "CONDITION_DETECTOR", stated_whole, second=3600))
+        async with asyncio.timeout(DEADLINE_S):
+            while await standing(store) != {"fac-1": True}:
+                await asyncio.sleep(0.05)
+        consumer.realign("s")
+        await aligned_again(consumer, 2)
+        assert await standing(store) == {"fac-1": True}
+        provider.conditions = []
+        provider.say(stated(2, "fac-1", kind="DELETE", second=3601))
+        async with asyncio.timeout(DEADLINE_S):
+            while await standing(store):
+                await asyncio.sleep(0.05)

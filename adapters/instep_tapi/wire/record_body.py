@@ -187,12 +187,14 @@ _MAY_BE_EMPTY = CLASSES_WITHOUT_CONTAINER - {ANY_CLASS}
 class _Identified(msgspec.Struct, gc=False, rename="kebab"):
     uuid: str = ""
     local_id: str = ""
+    detector_uuid: str = ""
 
 
 class _Placed(msgspec.Struct, gc=False, rename="kebab"):
     parent_address: list[str] = []
 
 
+_OF_TAPI_FM = b"detected-condition"
 _identified = msgspec.json.Decoder(_Identified)
 _placed = msgspec.json.Decoder(_Placed)
 
@@ -238,6 +240,9 @@ def uuid_of(content: Buffer, envelope: Buffer) -> str:
         uuid = stated.uuid
         if not uuid and stated.local_id:
             uuid = local_identity(parent_address_of(envelope), stated.local_id)
+        if not uuid and stated.detector_uuid and _OF_TAPI_FM in content:
+            # So an active-condition of a GET may name it (v3.2 4.5).
+            uuid = stated.detector_uuid
     except msgspec.MsgspecError:
         return ""
     if uuid:

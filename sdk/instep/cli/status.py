@@ -153,6 +153,7 @@ def _facts(one: StreamStatus, lease: LeaseState | None, now_us: int) -> dict[str
     return {
         "consumer": one.consumer,
         "stream": one.stream,
+        "profile": one.info.get("profile") or None,
         "phase": position.phase,
         "attempt": position.attempt,
         "attempts_without_alignment": position.unaligned_attempts,
@@ -223,6 +224,8 @@ def _print(streams: Sequence[Stored], now_us: int) -> None:
             ("entities", f"{one.entities:,} from {facts['records']:,} records"),
             ("quarantined", f"{one.quarantined:,}"),
         ]
+        if facts["profile"]:
+            rows.append(("profile", facts["profile"]))
         if facts["error"]:
             rows.append(("error", facts["error"]))
         if one.position.phase is Phase.NOT_OFFERED:
