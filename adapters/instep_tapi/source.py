@@ -24,6 +24,7 @@ from instep.errors import (
     UnreachableError,
 )
 from instep.model.conversion import converter
+from instep.model.freshness import ProviderMonitor
 from instep.model.records import Record, RecordChunk
 from instep.model.streams import Mode, Start, StreamInfo, StreamState
 from instep.ports.source import Feed, Source
@@ -65,6 +66,7 @@ from instep_tapi.restconf.discovery import MAX_STREAMS_BYTES, ContextAddress
 from instep_tapi.restconf.json_bounds import decode_members
 from instep_tapi.sse.feed import EventFeed, open_events
 from instep_tapi.websocket.feed import WebSocketFeed, open_feed
+from instep_tapi.wire import stream_monitor
 from instep_tapi.wire.decoder import decoder_for
 from instep_tapi.wire.stream_context import (
     MEMBERS,
@@ -176,6 +178,14 @@ class TapiSource(Source):
         """Open feeds with their endpoints."""
         self._retry_at_s: dict[str, float] = {}
         """The earliest time of the next connection to a stream, where its provider states one."""
+        self._streams_of_feeds: dict[_StreamFeed, str] = {}
+        """Open connections, probes included, with the ids of their streams."""
+        self._local_addresses: set[str] = set()
+        """By which a stream monitor may name our connections, those of before included."""
+        self._doubts: dict[str, str] = {}
+        """What the last monitor of a stream said otherwise than we know it."""
+        self._unmonitored: set[str] = set()
+        """Endpoints that have no stream monitor."""
         self._held = HeldBytes(options.hold_total_bytes)
         self._prober: asyncio.Task[None] | None = None
         if isinstance(options.auth, Bearer) and options.auth.token_file:
@@ -503,7 +513,7 @@ class TapiSource(Source):
         )
         offset_us = discovered_at.rest.clock_offset_us
         opened = open_events if details.protocol == SSE else open_feed
-        return opened(
+        opening = opened(
             endpoint,
             self._options,
             address,
@@ -512,6 +522,20 @@ class TapiSource(Source):
             offset_us,
             self._held,
         )
+        return self._noted(stream.id, opening)
+
+    @asynccontextmanager
+    async def _noted(
+        self, stream: str, opening: AbstractAsyncContextManager[_StreamFeed]
+    ) -> AsyncIterator[_StreamFeed]:
+        """The feed, counted as open, with the addresses by which a monitor names it."""
+        async with opening as feed:
+            self._streams_of_feeds[feed] = stream
+            self._local_addresses.update(feed.local_addresses)
+            try:
+                yield feed
+            finally:
+                del self._streams_of_feeds[feed]
 
     async def baseline(
         self, stream: StreamInfo, opened_at_us: int
@@ -535,6 +559,48 @@ class TapiSource(Source):
                     yield [one for one in page if is_below(one, details.below)]
                 else:
                     yield page
+
+    async def monitor(self, stream: StreamInfo) -> ProviderMonitor | None:
+        """See `Source.monitor`: the stream-monitor (TR-548 3.18)."""
+        details = _details(stream)
+        if details.endpoint in self._unmonitored:
+            return None
+        opened = self._open_feeds(stream.id)
+        committed = max((feed.committed_number for feed in opened), default=-1)
+        url = URL(details.context) / "tapi-streaming:stream-admin-context"
+        answer = await self._endpoint(details).rest.get(url, limit_bytes=MAX_STREAMS_BYTES)
+        if not answer.found:
+            self._unmonitored.add(details.endpoint)
+            return None
+        try:
+            document = await decode_members(answer.body, stream_monitor.MEMBERS)
+        except ValueError:
+            return None
+        entries = stream_monitor.entries_of(document, details.uuid)
+        ours, certain = stream_monitor.of_client(entries, self._local_addresses)
+        # Where no entry says whose it is, the only one is ours.
+        shown = ours or (entries if len(entries) == 1 else [])
+        if not shown:
+            return None
+        last = max(shown, key=lambda one: -(stream_monitor.lag_of(one) or 0))
+        doubt = ""
+        if certain and len(ours) > max(1, len(self._open_feeds(stream.id))):
+            # A probe of ours is open for seconds, and what is told is seen twice.
+            doubt = f"{len(ours)} connections of this client are open for the provider"
+        elif last.read_id.isdecimal() and int(last.read_id) < committed:
+            doubt = f"it takes us to have read up to {last.read_id}; {committed} is committed"
+        before, self._doubts[stream.id] = self._doubts.get(stream.id, ""), doubt
+        return ProviderMonitor(
+            read_id=last.read_id,
+            written_id=last.written_id,
+            lag_records=stream_monitor.lag_of(last),
+            connections=len(ours) or None,
+            difference=doubt if before else "",
+        )
+
+    def _open_feeds(self, stream: str) -> list[_StreamFeed]:
+        """The open connections to a stream, probes included."""
+        return [feed for feed, of in self._streams_of_feeds.items() if of == stream]
 
     async def state(self, stream: StreamInfo) -> StreamState:
         """See `Source.state`: the stream's own resource, else the container (3.7.2)."""

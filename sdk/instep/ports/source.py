@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from instep.errors import BaselineError
+from instep.model.freshness import ProviderMonitor
 from instep.model.position import Position
 from instep.model.records import Record, RecordChunk
 from instep.model.streams import Start, StreamInfo, StreamState
@@ -164,6 +165,12 @@ class Source(ABC):
         `AlignmentSettings.unreached_quiet_s` (A5).
         """
         return StreamState.UNKNOWN
+
+    async def monitor(self, stream: StreamInfo) -> ProviderMonitor | None:
+        """What the provider says of our reading of the stream, asked from time to time while it is
+        read; None: it says nothing, as by default. Raises `SourceError`.
+        """
+        return None
 
     @abstractmethod
     async def close(self) -> None:
