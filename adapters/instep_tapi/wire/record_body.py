@@ -9,7 +9,7 @@ import msgspec
 
 from instep.model.records import RecordType
 from instep_tapi.facts.containment import CONTAINED_CLASSES, local_identity
-from instep_tapi.facts.detector import states_end
+from instep_tapi.facts.detector import STATE_UNKNOWN, states_end, unknown_states
 from instep_tapi.facts.names import (
     ANY_CLASS,
     CLASSES_WITHOUT_CONTAINER,
@@ -211,6 +211,8 @@ def entity_of(
         if not placed and entity_class in CONTAINED_CLASSES:
             deviations.append(PARENT_MISSING)
         ends = entity_class == CONDITION_DETECTOR and states_end(content, deviations)
+        if entity_class == CONDITION_DETECTOR:
+            deviations += [STATE_UNKNOWN] * unknown_states(content)
         return entity_class, content, envelope, ends
     if entity_class not in _MAY_BE_EMPTY:
         raise BadRecord(f"{record_type.strip()} without the entity that it states (TR-548 3.10)")

@@ -41,8 +41,10 @@ __all__ = [
     "PartialUpdates",
     "UnresolvedError",
     "decode_object",
+    "is_placed",
     "names_of",
     "stated_uuid",
+    "with_place",
 ]
 
 
@@ -54,6 +56,11 @@ _objects: Final = msgspec.json.Decoder(
     # A float has 17 digits, and nothing beyond 1e308.
     float_hook=lambda number: msgspec.Raw(number.encode()),
 )
+
+
+_PLACE_MEMBER: Final = "parent-address"
+_PLACE: Final = f'"{_PLACE_MEMBER}"'.encode()
+_Members = dict[str, msgspec.Raw]
 
 
 class UnresolvedError(Exception):
@@ -429,6 +436,23 @@ def _new_key(record: Record) -> str:
     """The key of the entity that does not exist yet, and that a record is about."""
     uuid = stated_uuid(record)
     return uuid if uuid and is_under(record.key, uuid) else record.key
+
+
+def is_placed(envelope: bytes | bytearray) -> bool:
+    """Whether an envelope states where in the tree its entity is (TR-548 3.10)."""
+    return _PLACE in envelope
+
+
+def with_place(envelope: bytes, before: bytes) -> bytes:
+    """The envelope of a CHANGE that states no place, with the one that was stated before: the
+    entity has not moved.
+    """
+    try:
+        kept = msgspec.json.decode(before or b"{}", type=_Members).get(_PLACE_MEMBER)
+        stated = msgspec.json.decode(envelope or b"{}", type=_Members)
+    except msgspec.DecodeError:
+        return envelope
+    return envelope if kept is None else msgspec.json.encode(stated | {_PLACE_MEMBER: kept})
 
 
 def names_of(records: Collection[Record]) -> set[str]:
