@@ -351,7 +351,7 @@ class Provider:
         if not self.options.records:
             return b""
         before = self.bodies.get(key)
-        members: dict[str, Any] = {"a": 0, "of": {"b": 0, "c": 0}, "list": [{"value-name": "d", "value": "0"}]}
+        members: dict[str, Any] = {"a": 0, "of": {"b": 0, "c": 0}, "list": []}
         if before is not None:
             stated = json.loads(before)
             members = {name: stated[name] for name in members}

@@ -27,6 +27,7 @@ from tests.simulation.loop import VirtualLoop
 
 __all__ = ["SeedFailedError", "SeedResult", "simulate"]
 
+_OF_2_6 = " ARGS='--tapi 2.6'"
 _CONVERGES_WITHIN_S = 400.0
 
 
@@ -53,7 +54,7 @@ class SeedFailedError(AssertionError):
         super().__init__(
             f"seed {seed}: {type(error).__name__}: {error}\n"
             f"replay it with: make simulate SEED={seed}"
-            f"{' ARGS="--tapi 2.6"' if world.log_options.records else ''}\n"
+            f"{_OF_2_6 if world.log_options.records else ''}\n"
             f"{world.log_options}\nfaults: {changed(world.first_faults)}\n"
             f"the last events:\n{lines}"
         )
