@@ -202,6 +202,8 @@ class SimFeed(Feed):
         info = instance.info()
         with_uuid = info.record_retention_s is not None or info.partial_updates
         self._reader = FrameDecoder(STREAM, with_uuid=with_uuid)
+        self._states_all = False
+        """Whether what was read last is of a snapshot, which states whole entities."""
         self._is_cut = False
         self._half_open = False
         self._signs = SignsOfLife(world.loop.time())
@@ -326,6 +328,7 @@ class SimFeed(Feed):
             raise UnreachableError("dropped by the provider: too far behind")
         if self._rng.random() < self._world.faults.redeliver_p:
             self._log.position = self._log.log.back(self._log.position, self._rng.randint(1, 8))
+        self._states_all = bool(self._log._snapshot)
         return list(self._log.read(self._rng.randint(1, self._world.log_options.delivery_records)))
 
     def _chunk(self, records: list[LogRecord]) -> RecordChunk | None:
@@ -356,6 +359,7 @@ class SimFeed(Feed):
         assert isinstance(log, SimLog)
         options, delay_s = self._world.log_options, self._instance.compaction_delay_s
         young = delay_s is None or self._world.now() - record.appended_s < delay_s
+        young = young and not self._states_all
         return as_2_6(record, log, options.records, young=young) if options.records else record.data
 
     def _as_stated(self, chunk: RecordChunk) -> RecordChunk:
