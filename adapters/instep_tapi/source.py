@@ -56,7 +56,6 @@ from instep_tapi.facts.stream_profile import TAPI_2_1_3
 from instep_tapi.feeds.held_bytes import HeldBytes
 from instep_tapi.options import Bearer, Options, host_of
 from instep_tapi.restconf.baseline import (
-    has_active_conditions,
     read_baseline,
     readable_classes,
     unprovable_classes,
@@ -231,7 +230,7 @@ class TapiSource(Source):
         followed = frozenset[str]().union(*(carried_classes(type_.classes) for type_ in types))
         shows_alarms = False
         if any(self._asks_for_alarms(choice) for choice in chosen):
-            shows_alarms = await has_active_conditions(endpoint.rest, survey.address)
+            shows_alarms = await endpoint.shows_alarms(survey.address)
         return [
             self._info(
                 choice,

@@ -10,6 +10,7 @@ from yarl import URL
 from instep.errors import UnreachableError
 from instep_tapi.options import Options
 from instep_tapi.restconf.auth import Authenticator
+from instep_tapi.restconf.baseline import has_active_conditions
 from instep_tapi.restconf.client import RestconfClient, new_client
 from instep_tapi.restconf.discovery import ContextAddress, find_context
 from instep_tapi.restconf.yang_library import module_revision
@@ -40,6 +41,7 @@ class Endpoint:
         self._options = options
         self._revision: str | None = None
         """Of tapi-streaming, empty where none is stated; None: not asked yet."""
+        self._shows_alarms: bool | None = None
         self._found: tuple[StreamContext, StreamContext] | None = None
         """The streams as they were stated last, and as the revision shows them."""
 
@@ -71,6 +73,14 @@ class Endpoint:
         if self._found is None or self._found[0] is not stated:
             self._found = (stated, stated.with_revision(self._revision))
         return self._found[1]
+
+    async def shows_alarms(self, address: ContextAddress) -> bool:
+        """Whether a GET shows the alarms that stand. Asked once: the answer has them all, and what
+        a provider has changes with its version. Raises `SourceError`.
+        """
+        if self._shows_alarms is None:
+            self._shows_alarms = await has_active_conditions(self.rest, address)
+        return self._shows_alarms
 
     async def close(self) -> None:
         """Close the connections; the instance can be used again afterwards."""

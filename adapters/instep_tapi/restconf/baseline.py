@@ -120,11 +120,12 @@ def unprovable_classes(classes: Iterable[str], *, shows_alarms: bool = False) ->
 
 
 async def has_active_conditions(rest: RestconfClient, address: ContextAddress) -> bool:
-    """Whether the provider states the alarms that stand (tapi-fm of 2.4.1 and later)."""
-    try:
-        answer = await rest.get(URL(address.context) / FAULT_MANAGEMENT)
-    except SourceError:
-        return False
+    """Whether the provider states the alarms that stand (tapi-fm of 2.4.1 and later). Raises
+    `SourceError` where that cannot be told now.
+    """
+    answer = await rest.get(URL(address.context) / FAULT_MANAGEMENT)
+    if answer.status == 429 or answer.status >= 500:
+        raise _unreadable(answer.url, str(answer.status), retriable=True, status=answer.status)
     return answer.found
 
 
