@@ -36,6 +36,10 @@ DEVIATIONS: Final[dict[str, str]] = {
     "retention-below-delay": "tombstone-retention is below compaction-delay (TR-548 4.3.4)",
     "key-shared": "two classes have one entity-key in a stream, where it is unique (TR-548 3.10)",
     "uuid-case": "one uuid is spelled in upper and in lower case (RFC 4122 3)",
+    "create-update-part": "a CREATE_UPDATE that states little, where it is whole (v3.2 5.2);"
+    " where it is a part, set tapi = 2.1.3",
+    "detector-state-unknown": "a detector state of no edition; it counts as ACTIVE (v3.2 4.5.2)",
+    "change-without-entity": "a CHANGE of an entity that a realignment has not stated (v3.2 5.2)",
     "container-missing": "a class without container is stated without content (TR-548 3.10)",
 }
 """Kind → what it means and the clause it departs from."""

@@ -24,6 +24,7 @@ from instep.errors import (
     UnreachableError,
 )
 from instep.model.conversion import converter
+from instep.model.freshness import ProviderMonitor
 from instep.model.records import Record, RecordChunk
 from instep.model.streams import Mode, Start, StreamInfo, StreamState
 from instep.ports.source import Feed, Source
@@ -60,6 +61,7 @@ from instep_tapi.restconf.discovery import MAX_STREAMS_BYTES, ContextAddress
 from instep_tapi.restconf.json_bounds import decode_members
 from instep_tapi.sse.feed import EventFeed, open_events
 from instep_tapi.websocket.feed import WebSocketFeed, open_feed
+from instep_tapi.wire import stream_monitor
 from instep_tapi.wire.decoder import decoder_for
 from instep_tapi.wire.stream_context import (
     MEMBERS,
@@ -92,7 +94,9 @@ class _Details(msgspec.Struct, frozen=True):
     other_addresses: list[str] = []
     """Where the stream is read as well, in the provider's order."""
     tapi: str = TAPI_2_1_3
-    """The edition whose rules the stream follows: `TAPI_2_1_3` or `TAPI_2_6`."""
+    """The edition by which its records are read: `TAPI_2_1_3` or `TAPI_2_6`."""
+    edition: str = TAPI_2_1_3
+    """The edition whose resources show its classes; the same, unless names alone show it."""
     protocol: str = WEBSOCKET
     """`WEBSOCKET` or `SSE`."""
     state: str = ""
@@ -106,6 +110,8 @@ class _Details(msgspec.Struct, frozen=True):
     """The entities, by uuid, whose subtrees are kept; empty: all."""
     deviations: list[str] = []
     """Of what is declared of the stream."""
+    shows_alarms: bool = False
+    """Whether a GET shows the alarms that stand (tapi-fm of 2.4.1 and later)."""
     verified: bool = False
     """Whether records were checked for authenticity: then a replay must not accept unchecked ones.
     """
@@ -169,6 +175,14 @@ class TapiSource(Source):
         """Open feeds with their endpoints."""
         self._retry_at_s: dict[str, float] = {}
         """The earliest time of the next connection to a stream, where its provider states one."""
+        self._streams_of_feeds: dict[_StreamFeed, str] = {}
+        """Open connections, probes included, with the ids of their streams."""
+        self._local_addresses: set[str] = set()
+        """By which a stream monitor may name our connections, those of before included."""
+        self._doubts: dict[str, str] = {}
+        """What the last monitor of a stream said otherwise than we know it."""
+        self._unmonitored: set[str] = set()
+        """Endpoints that have no stream monitor."""
         self._held = HeldBytes(options.hold_total_bytes)
         self._prober: asyncio.Task[None] | None = None
         if isinstance(options.auth, Bearer) and options.auth.token_file:
@@ -218,16 +232,45 @@ class TapiSource(Source):
 
     async def refresh(self, stream: StreamInfo) -> StreamInfo:
         """See `Source.refresh`. The instance that the stream is read from is asked."""
-        infos = self._infos(await self._survey_at(self._endpoint(_details(stream))))
+        endpoint = self._endpoint(_details(stream))
+        infos = await self._infos(await self._survey_at(endpoint), endpoint)
         found = next((info for info in infos if info.uuid == stream.uuid), stream)
         return msgspec.structs.replace(found, id=stream.id)
 
-    def _infos(self, survey: Survey) -> list[StreamInfo]:
+    async def _infos(self, survey: Survey, endpoint: Endpoint) -> list[StreamInfo]:
         """The streams that are followed."""
         chosen = [choice for choice in survey.choices if choice.chosen]
         types = [choice.stream.type for choice in chosen if choice.stream.type is not None]
         followed = frozenset[str]().union(*(carried_classes(type_.classes) for type_ in types))
-        return [self._info(choice, survey.address, followed) for choice in chosen]
+        shows_alarms = False
+        if any(self._asks_for_alarms(choice) for choice in chosen):
+            shows_alarms = await endpoint.shows_alarms(survey.address)
+        return [
+            self._info(
+                choice,
+                survey.address,
+                followed,
+                shows_alarms=shows_alarms and self._asks_for_alarms(choice),
+            )
+            for choice in chosen
+        ]
+
+    def _asks_for_alarms(self, choice: Choice) -> bool:
+        """Whether a baseline of the stream is to show the alarms that stand."""
+        type_ = choice.stream.type
+        if type_ is None or self._edition(choice.stream) == TAPI_2_1_3:
+            return False
+        mode = log_mode(type_, trust_compacted=self._options.trust_compacted)
+        return mode is Mode.BASELINE and bool(carried_events(type_.classes))
+
+    def _edition(self, stream: AvailableStream) -> str:
+        return self._options.tapi or stream.profile.tapi
+
+    def _profile(self, stream: AvailableStream) -> str:
+        """The edition and what shows it, for readers."""
+        if self._options.tapi:
+            return f"TAPI {self._options.tapi}: it is configured"
+        return f"TAPI {stream.profile.tapi}: {stream.profile.evidence}"
 
     async def _discover_at(self, endpoint: Endpoint) -> list[StreamInfo]:
         address, context = await endpoint.find()
@@ -242,7 +285,7 @@ class TapiSource(Source):
                 where=survey.address.streams,
                 hint="choose some by streams, or raise max_streams",
             )
-        infos = self._infos(survey)
+        infos = await self._infos(survey, endpoint)
         if not infos:
             reasons = {choice.id: choice.reason for choice in survey.choices}
             summary = "; ".join(f"{id_}: {reason}" for id_, reason in reasons.items())
@@ -334,7 +377,12 @@ class TapiSource(Source):
         return msgspec.structs.replace(type_, classes=kept) if kept else type_
 
     def _info(
-        self, choice: Choice, address: ContextAddress, followed: frozenset[str]
+        self,
+        choice: Choice,
+        address: ContextAddress,
+        followed: frozenset[str],
+        *,
+        shows_alarms: bool,
     ) -> StreamInfo:
         stream = choice.stream
         assert stream.type is not None
@@ -344,12 +392,13 @@ class TapiSource(Source):
         mode = log_mode(type_, trust_compacted=self._options.trust_compacted)
         left_out = carried_classes(stream.type.classes).difference(only) if only else frozenset()
         urls = self._urls(stream, address)
-        tapi = self._options.tapi or stream.profile.tapi
+        edition = self._options.tapi or stream.profile.tapi
         details = _Details(
             uuid=stream.uuid,
             address=str(urls[0]),
             other_addresses=[str(url) for url in urls[1:]],
-            tapi=tapi,
+            tapi=self._options.tapi or stream.profile.tapi_of_records,
+            edition=edition,
             protocol=protocol_of(stream),
             endpoint=address.endpoint,
             context=address.context,
@@ -360,6 +409,7 @@ class TapiSource(Source):
             only=list(only),
             below=list(below),
             verified=self._verifier is not None,
+            shows_alarms=shows_alarms,
         )
         return StreamInfo(
             id=choice.id,
@@ -368,6 +418,7 @@ class TapiSource(Source):
                 (address.endpoint, stream.uuid, *sorted(only), *(f"/{uuid}" for uuid in below))
             ),
             kind=KIND,
+            profile=self._profile(stream),
             uuid=stream.uuid,
             endpoint=address.endpoint,
             mode=mode,
@@ -382,15 +433,16 @@ class TapiSource(Source):
             tombstone_retention_s=type_.tombstone_retention_s,
             record_retention_s=type_.record_retention_s,
             absence_stated=left_out if mode is Mode.BASELINE else frozenset(),
-            unprovable=unprovable_classes(type_.classes, tapi)
+            unprovable=unprovable_classes(type_.classes, edition, shows_alarms=shows_alarms)
             if mode is Mode.BASELINE
             else frozenset(),
             compacts=mode is Mode.BASELINE and compacts(type_),
-            readable=readable_classes(type_.classes, tapi) | left_out
+            readable=readable_classes(type_.classes, edition, shows_alarms=shows_alarms) | left_out
             if mode is Mode.BASELINE
             else frozenset(),
             event_classes=carried_events(type_.classes),
-            states_series=not SERIES_CLASSES.isdisjoint(type_.classes),
+            # What the log still holds of alarms is their history, which no GET shows.
+            states_series=shows_alarms or not SERIES_CLASSES.isdisjoint(type_.classes),
             contained=contained_members(followed) if mode is Mode.BASELINE else frozenset(),
             clock_offset_us=self._endpoints[address.endpoint].rest.clock_offset_us,
             details=msgspec.to_builtins(details),
@@ -476,7 +528,7 @@ class TapiSource(Source):
         )
         offset_us = discovered_at.rest.clock_offset_us
         opened = open_events if details.protocol == SSE else open_feed
-        return opened(
+        opening = opened(
             endpoint,
             self._options,
             address,
@@ -485,6 +537,20 @@ class TapiSource(Source):
             offset_us,
             self._held,
         )
+        return self._noted(stream.id, opening)
+
+    @asynccontextmanager
+    async def _noted(
+        self, stream: str, opening: AbstractAsyncContextManager[_StreamFeed]
+    ) -> AsyncIterator[_StreamFeed]:
+        """The feed, counted as open, with the addresses by which a monitor names it."""
+        async with opening as feed:
+            self._streams_of_feeds[feed] = stream
+            self._local_addresses.update(feed.local_addresses)
+            try:
+                yield feed
+            finally:
+                del self._streams_of_feeds[feed]
 
     async def baseline(
         self, stream: StreamInfo, opened_at_us: int
@@ -494,7 +560,14 @@ class TapiSource(Source):
         address = ContextAddress(details.endpoint, details.context, details.streams)
         rest = self._endpoint(details).rest
         read = read_baseline(
-            rest, address, stream.id, stream.classes, opened_at_us, details.followed, details.tapi
+            rest,
+            address,
+            stream.id,
+            stream.classes,
+            opened_at_us,
+            details.followed,
+            details.edition,
+            shows_alarms=details.shows_alarms,
         )
         async with aclosing(read) as pages:
             async for page in pages:
@@ -502,6 +575,48 @@ class TapiSource(Source):
                     yield [one for one in page if is_below(one, details.below)]
                 else:
                     yield page
+
+    async def monitor(self, stream: StreamInfo) -> ProviderMonitor | None:
+        """See `Source.monitor`: the stream-monitor (TR-548 3.18)."""
+        details = _details(stream)
+        if details.endpoint in self._unmonitored:
+            return None
+        opened = self._open_feeds(stream.id)
+        committed = max((feed.committed_number for feed in opened), default=-1)
+        url = URL(details.context) / "tapi-streaming:stream-admin-context"
+        answer = await self._endpoint(details).rest.get(url, limit_bytes=MAX_STREAMS_BYTES)
+        if not answer.found:
+            self._unmonitored.add(details.endpoint)
+            return None
+        try:
+            document = await decode_members(answer.body, stream_monitor.MEMBERS)
+        except ValueError:
+            return None
+        entries = stream_monitor.entries_of(document, details.uuid)
+        ours, certain = stream_monitor.of_client(entries, self._local_addresses)
+        # Where no entry says whose it is, the only one is ours.
+        shown = ours or (entries if len(entries) == 1 else [])
+        if not shown:
+            return None
+        last = max(shown, key=lambda one: -(stream_monitor.lag_of(one) or 0))
+        doubt = ""
+        if certain and len(ours) > max(1, len(self._open_feeds(stream.id))):
+            # A probe of ours is open for seconds, and what is told is seen twice.
+            doubt = f"{len(ours)} connections of this client are open for the provider"
+        elif last.read_id.isdecimal() and int(last.read_id) < committed:
+            doubt = f"it takes us to have read up to {last.read_id}; {committed} is committed"
+        before, self._doubts[stream.id] = self._doubts.get(stream.id, ""), doubt
+        return ProviderMonitor(
+            read_id=last.read_id,
+            written_id=last.written_id,
+            lag_records=stream_monitor.lag_of(last),
+            connections=len(ours) or None,
+            difference=doubt if before else "",
+        )
+
+    def _open_feeds(self, stream: str) -> list[_StreamFeed]:
+        """The open connections to a stream, probes included."""
+        return [feed for feed, of in self._streams_of_feeds.items() if of == stream]
 
     async def state(self, stream: StreamInfo) -> StreamState:
         """See `Source.state`: the stream's own resource, else the container (3.7.2)."""

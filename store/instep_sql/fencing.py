@@ -27,7 +27,7 @@ from sqlalchemy import Connection, TextClause, text
 from instep.coordination.lease import LeaseState
 from instep.errors import FencedError, LeaseLostError, SinkError
 from instep.model.batches import Batch
-from instep.model.position import Phase, Position
+from instep.model.position import Phase, Position, decode_position
 from instep.model.storable import without_nul
 from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import Dialect
@@ -46,7 +46,7 @@ __all__ = [
     "leases",
     "lock_stream",
     "receiver_is_at",
-    "set_baseline_pending",
+    "set_position",
     "stream_is_at",
     "take_over",
 ]
@@ -64,8 +64,7 @@ _ADVANCE_STREAM: Final = f"""
 """
 _SET_POSITION: Final = text("UPDATE instep_stream SET position = :position WHERE id = :no")
 _STREAM_IS_AT: Final = text("""
-    SELECT count(*) FROM instep_stream
-    WHERE id = :no AND position IN (:position, :pending) AND updated_at_us = :now_us
+    SELECT position FROM instep_stream WHERE id = :no AND updated_at_us = :now_us
 """)
 
 _TAKE_OVER: Final = text("""
@@ -156,10 +155,9 @@ def advance_stream(
         count_deviations(connection, "instep_stream", no, batch.deviations)
 
 
-def set_baseline_pending(connection: Connection, no: int, position: Position) -> None:
-    """Set `baseline_pending` in the position that was just stored."""
-    pending = dump_position(_with_baseline_pending(position))
-    connection.execute(_SET_POSITION, {"no": no, "position": pending})
+def set_position(connection: Connection, no: int, position: Position) -> None:
+    """Store what the commit itself has found out, with the position that was just stored."""
+    connection.execute(_SET_POSITION, {"no": no, "position": dump_position(position)})
 
 
 def stream_is_at(connection: Connection, no: int, position: Position, now_us: int) -> bool:
@@ -167,13 +165,8 @@ def stream_is_at(connection: Connection, no: int, position: Position, now_us: in
 
     Call `lock_stream` first: a COMMIT whose response was lost may still be under way.
     """
-    values = {
-        "no": no,
-        "position": dump_position(position),
-        "pending": dump_position(_with_baseline_pending(position)),
-        "now_us": now_us,
-    }
-    return bool(connection.execute(_STREAM_IS_AT, values).scalar_one())
+    stored = connection.execute(_STREAM_IS_AT, {"no": no, "now_us": now_us}).scalar_one_or_none()
+    return stored is not None and _as_given(decode_position(stored)) == _as_given(position)
 
 
 def dump_position(position: Position) -> str:
@@ -181,9 +174,9 @@ def dump_position(position: Position) -> str:
     return msgspec.json.encode(position).decode()
 
 
-def _with_baseline_pending(position: Position) -> Position:
-    """The same position with `baseline_pending` set."""
-    return msgspec.structs.replace(position, baseline_pending=True)
+def _as_given(position: Position) -> Position:
+    """The same position without what a commit adds to it."""
+    return msgspec.structs.replace(position, baseline_pending=True, unknown={})
 
 
 def count_deviations(

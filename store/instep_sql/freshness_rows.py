@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import uuid4
 
+import msgspec
 from sqlalchemy import Connection, text
 
 from instep.model.freshness import StreamReport
@@ -14,6 +15,7 @@ from instep_sql.engine.dialect import Dialect
 
 __all__ = ["FreshnessReporter"]
 
+_encode: Final = msgspec.json.Encoder().encode
 _LONGEST_TROUBLE_CHARS: Final = 500
 _HEARD: Final = """
     INSERT INTO instep_follower (name, consumer, heard_at_us, stale_after_s)
@@ -23,15 +25,15 @@ _HEARD: Final = """
 """
 _SAY: Final = text("""
     INSERT INTO instep_freshness (stream_no, follower_no, connected, caught_up, opened_at_us,
-                                  read_at_us, refused, readable, trouble)
+                                  read_at_us, refused, readable, trouble, monitor)
     SELECT id, :no, :connected, :caught_up, :opened_at_us, :read_at_us, :refused, :readable,
-           :trouble
+           :trouble, :monitor
     FROM instep_stream WHERE consumer = :consumer AND stream = :stream AND kind = 'stream'
     ON CONFLICT (stream_no) DO UPDATE
     SET follower_no = excluded.follower_no, connected = excluded.connected,
         caught_up = excluded.caught_up, opened_at_us = excluded.opened_at_us,
         read_at_us = excluded.read_at_us, refused = excluded.refused,
-        readable = excluded.readable, trouble = excluded.trouble
+        readable = excluded.readable, trouble = excluded.trouble, monitor = excluded.monitor
 """)
 _FORGET: Final = text("""
     DELETE FROM instep_follower WHERE consumer = :consumer AND id <> :no
@@ -77,6 +79,7 @@ class FreshnessReporter:
                 "refused": one.refused,
                 "readable": one.readable,
                 "trouble": without_nul(one.trouble[:_LONGEST_TROUBLE_CHARS]),
+                "monitor": "" if one.monitor is None else _encode(one.monitor).decode(),
             }
             for one in reports
             if self._written.get(one.stream) != one

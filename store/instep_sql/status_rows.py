@@ -16,7 +16,7 @@ import msgspec
 
 from instep.coordination.lease import LeaseState
 from instep.model.entities import StreamStatus, Unproven
-from instep.model.freshness import StreamReport
+from instep.model.freshness import ProviderMonitor, StreamReport
 from instep.model.position import Phase, Position, decode_position
 from instep_sql.proof_sql import IS_UNPROVEN
 
@@ -38,14 +38,14 @@ __all__ = [
 ]
 
 VERSION_TABLE: Final = "instep_schema"
-HEAD: Final = "0105"
+HEAD: Final = "0106"
 """The newest revision in `migrations/versions` (a test holds them equal)."""
 STORED_VERSION: Final = f"SELECT version_num FROM {VERSION_TABLE}"
 SQLITE_NOW_US: Final = "CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)"
 """The time of the database, in microseconds since 1970."""
 _STREAM: Final = """
     SELECT s.*, f.connected, f.caught_up, f.opened_at_us, f.read_at_us, f.refused, f.readable,
-      f.trouble, w.stale_after_s, {now_us} - w.heard_at_us AS silent_us,
+      f.trouble, f.monitor, w.stale_after_s, {now_us} - w.heard_at_us AS silent_us,
       (SELECT count(*) FROM instep_quarantine AS q
        WHERE q.stream_no = s.id AND q.replayed_at_us IS NULL) AS quarantined,
       {counts}
@@ -170,6 +170,9 @@ def _position(row: Any, info: dict[str, Any]) -> Position:
     return position
 
 
+_monitor: Final = msgspec.json.Decoder(ProviderMonitor).decode
+
+
 def _report(row: Any) -> StreamReport | None:
     if row.connected is None:
         return None
@@ -182,6 +185,7 @@ def _report(row: Any) -> StreamReport | None:
         refused=row.refused,
         readable=bool(row.readable),
         trouble=row.trouble,
+        monitor=_monitor(row.monitor) if row.monitor else None,
     )
 
 

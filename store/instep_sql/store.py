@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from sqlalchemy import Connection
 
+from instep.alignment.unknown_entities import changes_met
 from instep.errors import SinkError
 from instep.model.batches import Batch, CommitResult
 from instep.model.entities import Change, ChangeKind
@@ -293,10 +294,13 @@ class SqlStore(Sink):
             return fencing.stream_is_at(connection, no, batch.position, now_us)
 
         try:
-            return await run()
+            result = await run()
         except UnstorableError:
             batch = split_storable(batch)
-            return await run()
+            result = await run()
+        if (row := self._streams.get(batch.stream)) is not None:
+            row.unknown = set(changes_met(batch.position, result.unknown_entities).unknown)
+        return result
 
     async def report(self, reports: Sequence[StreamReport], stale_after_s: float) -> None:
         """See `Sink`."""

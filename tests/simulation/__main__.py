@@ -16,6 +16,7 @@ from tests.simulation.seeds import (
     run_numbered,
     run_sdpi,
     run_seed,
+    run_seed_of_2_6,
     run_sequences,
     run_soap,
 )
@@ -42,6 +43,9 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, help="this one alone")
     parser.add_argument("--trace", action="store_true", help="with --seed: one line an event")
+    parser.add_argument(
+        "--tapi", choices=("2.1.3", "2.6"), default="2.1.3", help="what the provider speaks"
+    )
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument(
         "--sequences", type=int, default=100, help="seeds of the numbered sequences, beside these"
@@ -78,7 +82,8 @@ def main() -> int:
         return 0
     if given.seed is not None:
         try:
-            print(simulate(given.seed, report=print if given.trace else None))
+            report_line = print if given.trace else None
+            print(simulate(given.seed, report=report_line, tapi_2_6=given.tapi == "2.6"))
         except SeedFailedError as error:
             print(error, file=sys.stderr)
             return 1
@@ -87,7 +92,8 @@ def main() -> int:
     failures = 0
     began_s = reported_s = time.perf_counter()
     seeds = range(given.first, given.first + given.seeds)
-    for outcome in run_all(run_seed, seeds, given.processes):
+    run_one = run_seed_of_2_6 if given.tapi == "2.6" else run_seed
+    for outcome in run_all(run_one, seeds, given.processes):
         if isinstance(outcome, str):
             failures += 1
             print(outcome, file=sys.stderr, flush=True)

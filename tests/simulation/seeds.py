@@ -20,6 +20,7 @@ __all__ = [
     "run_numbered",
     "run_sdpi",
     "run_seed",
+    "run_seed_of_2_6",
     "run_sequences",
     "run_soap",
 ]
@@ -44,6 +45,14 @@ def run_seed(seed: int) -> SeedResult | str:
     """An outcome, or the text of a failure."""
     try:
         return simulate(seed)
+    except SeedFailedError as error:
+        return str(error)
+
+
+def run_seed_of_2_6(seed: int) -> SeedResult | str:
+    """The same, against a provider that speaks TAPI 2.6."""
+    try:
+        return simulate(seed, tapi_2_6=True)
     except SeedFailedError as error:
         return str(error)
 

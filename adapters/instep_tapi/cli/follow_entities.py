@@ -94,6 +94,7 @@ class PrintingSink(Sink):
         await self._store.open(consumer)
 
     async def position(self, stream: StreamInfo) -> Position:
+        self._printer.profile(stream)
         return await self._store.position(stream)
 
     async def known_streams(self) -> Sequence[StreamInfo]:

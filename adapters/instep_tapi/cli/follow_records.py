@@ -23,7 +23,10 @@ async def follow_records(source: Source, start: Start, printer: FollowPrinter) -
 
     Raises what does not pass by itself: a refused login, a stream that does not exist.
     """
-    streams = [_Stream(source, info, start, printer) for info in await source.discover()]
+    infos = await source.discover()
+    for info in infos:
+        printer.profile(info)
+    streams = [_Stream(source, info, start, printer) for info in infos]
     await until_first_ended(*[stream.follow() for stream in streams], printer.full.wait())
 
 

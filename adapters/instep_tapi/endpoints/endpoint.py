@@ -10,8 +10,10 @@ from yarl import URL
 from instep.errors import UnreachableError
 from instep_tapi.options import Options
 from instep_tapi.restconf.auth import Authenticator
+from instep_tapi.restconf.baseline import has_active_conditions
 from instep_tapi.restconf.client import RestconfClient, new_client
 from instep_tapi.restconf.discovery import ContextAddress, find_context
+from instep_tapi.restconf.yang_library import module_revision
 from instep_tapi.wire.stream_context import StreamContext
 
 __all__ = ["Endpoint"]
@@ -37,6 +39,11 @@ class Endpoint:
             headers=options.request_headers,
         )
         self._options = options
+        self._revision: str | None = None
+        """Of tapi-streaming, empty where none is stated; None: not asked yet."""
+        self._shows_alarms: bool | None = None
+        self._found: tuple[StreamContext, StreamContext] | None = None
+        """The streams as they were stated last, and as the revision shows them."""
 
     def serves(self, address: URL) -> bool:
         """Whether an address has the host and port of this instance."""
@@ -47,11 +54,33 @@ class Endpoint:
         timeout_s = self._options.request_timeout_s * _DISCOVERY_TIMEOUTS
         try:
             async with asyncio.timeout(timeout_s):
-                return await find_context(self.rest, self.url, self._options.roots)
+                address, context = await find_context(self.rest, self.url, self._options.roots)
+                return address, await self._judged(address, context)
         except TimeoutError:
             raise UnreachableError(
                 f"no stream context within {timeout_s:g} s", where=str(self.url)
             ) from None
+
+    async def _judged(self, address: ContextAddress, stated: StreamContext) -> StreamContext:
+        """The streams, with the revision of the module where names alone show their edition."""
+        if not any(stream.profile.by_names for stream in stated.streams):
+            return stated
+        if self._revision is None:
+            data = URL(address.context).parent
+            self._revision = await module_revision(self.rest, data, "tapi-streaming")
+        if not self._revision:
+            return stated
+        if self._found is None or self._found[0] is not stated:
+            self._found = (stated, stated.with_revision(self._revision))
+        return self._found[1]
+
+    async def shows_alarms(self, address: ContextAddress) -> bool:
+        """Whether a GET shows the alarms that stand. Asked once: the answer has them all, and what
+        a provider has changes with its version. Raises `SourceError`.
+        """
+        if self._shows_alarms is None:
+            self._shows_alarms = await has_active_conditions(self.rest, address)
+        return self._shows_alarms
 
     async def close(self) -> None:
         """Close the connections; the instance can be used again afterwards."""

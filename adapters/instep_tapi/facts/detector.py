@@ -8,6 +8,7 @@ is several times as fast and gives the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeGuard
 
 import msgspec
@@ -33,12 +34,14 @@ __all__ = [
     "NATIVE",
     "SEVERITIES",
     "STATES",
+    "STATE_UNKNOWN",
     "Detector",
     "may_end",
     "read_detector",
     "read_statement",
     "reread_detector",
     "states_end",
+    "unknown_states",
 ]
 
 DETECTOR: Final = CONDITION_DETECTOR
@@ -57,6 +60,27 @@ EVENT_STATES: Final = frozenset(
     {"FLEETING", "ACTIVE_NO_EXPLICIT_CLEAR", "ACTIVE_WITH_NO_SPECIFIC_CLEAR"}
 )
 """What happened and is over, or is never cleared: nothing stands (v3.2 4.5.2)."""
+_KNOWN_STATES: Final = EVENT_STATES | {"ACTIVE", "INTERMITTENT", "CLEAR"}
+_KNOWN_SPELLINGS: Final = frozenset(
+    f"{prefix}{state}".encode()
+    for state in _KNOWN_STATES
+    for prefix in (
+        "",
+        "ALARM_DETECTOR_STATE_",
+        "SIMPLE_DETECTOR_STATE_",
+        "tapi-streaming:ALARM_DETECTOR_STATE_",
+        "tapi-fm:SIMPLE_DETECTOR_STATE_",
+    )
+)
+STATE_UNKNOWN: Final = "detector-state-unknown"
+"""The deviation: a state of no edition."""
+_STATE_MEMBER: Final = b'-detector-state"'
+_USUAL_STATES: Final = tuple(
+    f'-detector-state":"{module}DETECTOR_STATE_{state}"'.encode()
+    for state in ("ACTIVE", "CLEAR")
+    for module in ("ALARM_", "tapi-fm:SIMPLE_")
+)
+_STATE_BYTES: Final = 128
 STATES: Final = ("alarm-detector-state", "simple-detector-state")
 # Where 2.1.3 and the later tapi-fm keep state and severity, from the condition-detector downwards.
 CONTAINERS: Final = frozenset(
@@ -156,6 +180,24 @@ def states_end(content: bytes | bytearray, deviations: list[str]) -> bool:
     return state == "CLEAR" or state in EVENT_STATES
 
 
+def unknown_states(text: bytes | bytearray) -> int:
+    """How many detectors in this text state what no edition has (4.4.1; v3.2 4.5.2): they count as
+    ACTIVE, since what may last has not ended.
+    """
+    # The usual spellings are counted at once, which takes a tenth of the time.
+    if text.count(_STATE_MEMBER) == sum(map(text.count, _USUAL_STATES)):
+        return 0
+    stated = (part[:_STATE_BYTES].split(b'"', 2) for part in text.split(_STATE_MEMBER)[1:])
+    values = [bytes(one[1]) for one in stated if len(one) > 1]
+    return sum(value not in _KNOWN_SPELLINGS and not _is_known(value) for value in values)
+
+
+@lru_cache(maxsize=256)
+def _is_known(spelling: bytes) -> bool:
+    named = identity(spelling.decode(errors="replace"))
+    return named is None or named in _KNOWN_STATES
+
+
 def _state_of(members: Sequence[tuple[str, Any]]) -> str | None:
     """The state that a detector states, None where it states none (4.4.1).
 
@@ -250,8 +292,12 @@ def _any_detector(body: bytes | bytearray, address: Any, normalized: Mapping[str
     members = dict(reversed(stated))  # the outer one counts where a name is there twice
     state = _state_of(stated)
     detector_type = identity_member(members, "condition-detector-type")
-    measured_class = _class(text_member(members, "measured-entity-class"))
-    measured_uuid = text_member(members, "measured-entity-uuid")
+    measured_class = _class(
+        text_member(members, "measured-entity-class") or text_member(members, "target-object-type")
+    )
+    measured_uuid = text_member(members, "measured-entity-uuid") or text_member(
+        members, "target-object-identifier"
+    )
     if measured_uuid is not None and len(measured_uuid) > LONGEST_UUID_CHARS:
         measured_uuid = None
     native = text_member(members, "condition-native-name") or text_member(

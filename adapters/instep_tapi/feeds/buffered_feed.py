@@ -8,6 +8,7 @@ from abc import abstractmethod
 from yarl import URL
 
 from instep.errors import SourceError, UnreachableError
+from instep.model.position import Position
 from instep.model.records import RecordChunk
 from instep.model.streams import Start
 from instep.ports.source import Feed
@@ -30,6 +31,12 @@ class BufferedFeed(Feed):
     """
 
     detects_dead_peer = True
+    local_addresses: tuple[str, ...] = ()
+    """Our end of the connection, with its port and without."""
+    committed_number = -1
+    """The highest number of a committed record, by its token or its offset, of a log that has one
+    partition.
+    """
 
     def __init__(
         self,
@@ -63,6 +70,13 @@ class BufferedFeed(Feed):
     def __repr__(self) -> str:
         state = "open" if self._ending is None else "ended"
         return f"<{type(self).__name__} {self._where} [{state}, {self._held_bytes} bytes held]>"
+
+    def committed(self, position: Position) -> None:
+        """See `Feed.committed`."""
+        if position.token is not None and position.token.isdecimal():
+            self.committed_number = int(position.token)
+        elif len(position.offsets) == 1:
+            (self.committed_number,) = position.offsets.values()
 
     async def receive(self) -> RecordChunk:
         """See `Feed.receive`. What arrived before an error is delivered before it is raised."""

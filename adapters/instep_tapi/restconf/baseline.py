@@ -17,7 +17,7 @@ from yarl import URL
 from instep.errors import AuthenticationError, BaselineError, SourceError
 from instep.model.records import Record, RecordChunk
 from instep_tapi.facts.classes import CLASS_MODEL
-from instep_tapi.facts.containment import CONTEXT, carried_classes
+from instep_tapi.facts.containment import CONTEXT, carried_classes, carried_events
 from instep_tapi.facts.names import ANY_CLASS, CONDITION_DETECTOR
 from instep_tapi.facts.stream_profile import TAPI_2_1_3
 from instep_tapi.restconf.baseline_process import stated_pages
@@ -25,11 +25,15 @@ from instep_tapi.restconf.baseline_rows import BaselineScope, UnreadableAnswer
 from instep_tapi.restconf.client import Response, RestconfClient, error_text
 from instep_tapi.restconf.discovery import ContextAddress
 
-__all__ = ["read_baseline", "readable_classes", "unprovable_classes"]
+__all__ = ["has_active_conditions", "read_baseline", "readable_classes", "unprovable_classes"]
 
 _LACKING = {204, 400, 404, 405}
 _NO_CONTENT = 204
 
+FAULT_MANAGEMENT: Final = "tapi-fm:fault-management-context"
+"""Of TAPI 2.4.1 and later, where a provider has it: its `active-condition` are the alarms that
+stand.
+"""
 READABLE: Final = {
     tapi: frozenset({CONTEXT}).union(*shown.values())
     for tapi, shown in CLASS_MODEL.resources.items()
@@ -37,21 +41,38 @@ READABLE: Final = {
 """Edition of TAPI → classes whose instances its resources show whole."""
 
 
-def readable_classes(classes: Iterable[str], tapi: str = TAPI_2_1_3) -> frozenset[str]:
+def readable_classes(
+    classes: Iterable[str], tapi: str = TAPI_2_1_3, *, shows_alarms: bool = False
+) -> frozenset[str]:
     """The classes of a stream whose absence a GET can prove.
 
-    CONDITION_DETECTOR has no resource in 2.1.3; a class that this edition does not know is read
-    where it is found, but proves nothing by its absence.
+    CONDITION_DETECTOR has no resource in 2.1.3; `shows_alarms`: the provider has the one of tapi-fm
+    (`has_active_conditions`). A class that this edition does not know is read where it is found,
+    but proves nothing by its absence.
     """
-    return carried_classes(classes) & READABLE[tapi]
+    alarms = {CONDITION_DETECTOR} & carried_events(classes) if shows_alarms else frozenset[str]()
+    return (carried_classes(classes) & READABLE[tapi]) | alarms
 
 
-def unprovable_classes(classes: Iterable[str], tapi: str = TAPI_2_1_3) -> frozenset[str]:
+def unprovable_classes(
+    classes: Iterable[str], tapi: str = TAPI_2_1_3, *, shows_alarms: bool = False
+) -> frozenset[str]:
     """The classes of a stream of which no GET shows every entity."""
     stated = frozenset(classes)
+    alarms = {CONDITION_DETECTOR} if shows_alarms else frozenset[str]()
     if not stated or ANY_CLASS in stated:
-        return frozenset({CONDITION_DETECTOR})
-    return stated - READABLE[tapi]
+        return frozenset({CONDITION_DETECTOR}) - alarms
+    return stated - READABLE[tapi] - alarms
+
+
+async def has_active_conditions(rest: RestconfClient, address: ContextAddress) -> bool:
+    """Whether the provider states the alarms that stand (tapi-fm of 2.4.1 and later). Raises
+    `SourceError` where that cannot be told now.
+    """
+    answer = await rest.get(URL(address.context) / FAULT_MANAGEMENT)
+    if answer.status == 429 or answer.status >= 500:
+        raise _unreadable(answer.url, str(answer.status), retriable=True, status=answer.status)
+    return answer.found
 
 
 async def read_baseline(
@@ -62,6 +83,8 @@ async def read_baseline(
     opened_at_us: int,
     followed: Iterable[str] = (),
     tapi: str = TAPI_2_1_3,
+    *,
+    shows_alarms: bool = False,
 ) -> AsyncGenerator[list[Record] | RecordChunk, None]:
     """Pages of records of the current state of these classes, a `RecordChunk` where something of
     it cannot be read. Raises `SourceError`.
@@ -72,10 +95,14 @@ async def read_baseline(
     """
     stated = frozenset(classes)
     everything = not stated or ANY_CLASS in stated
-    carried = carried_classes(stated)
+    carried = carried_classes(stated) - {CONDITION_DETECTOR}
+    if shows_alarms:
+        carried |= carried_events(stated)
     wanted = BaselineScope(stream, opened_at_us, carried, everything, carried.union(followed))
     seen: set[tuple[str, str]] = set()
     context, resources = URL(address.context), CLASS_MODEL.resources[tapi]
+    if shows_alarms:
+        resources = {**resources, FAULT_MANAGEMENT: frozenset({CONDITION_DETECTOR})}
     async for answer in _documents(rest, context, resources, carried, everything=everything):
         try:
             async with aclosing(stated_pages(answer.body, wanted, seen)) as pages:

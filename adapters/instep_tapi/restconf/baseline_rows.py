@@ -11,6 +11,8 @@ import msgspec
 
 from instep.model.records import Record, RecordType, Unreadable
 from instep_tapi.facts.containment import GLOBAL_CLASSES, LOCAL_CLASSES
+from instep_tapi.facts.detector import states_end
+from instep_tapi.facts.names import CONDITION_DETECTOR, strip_module
 from instep_tapi.restconf.json_bounds import decode_bounded
 from instep_tapi.restconf.json_repair import RepairedDocument, repair
 from instep_tapi.wire.context_tree import Entity, entities
@@ -20,6 +22,7 @@ __all__ = ["BaselinePage", "BaselineScope", "UnreadableAnswer", "page_records", 
 
 PAGE_RECORDS: Final = 1_000
 _SHOWN_BYTES: Final = 64
+_EVENT_TIME: Final = "event-time-stamp"
 
 
 class BaselineScope(msgspec.Struct, frozen=True):
@@ -86,7 +89,8 @@ def pages_of(
 def _is_wanted(entity_class: str, wanted: BaselineScope) -> bool:
     if entity_class in wanted.classes:
         return True
-    return wanted.everything and entity_class not in LOCAL_CLASSES | GLOBAL_CLASSES
+    known = LOCAL_CLASSES | GLOBAL_CLASSES | {CONDITION_DETECTOR}
+    return wanted.everything and entity_class not in known
 
 
 def _without_bad(
@@ -126,6 +130,8 @@ def page_records(
     """
     statements: dict[tuple[str, str], list[Entity]] = {}
     for entity in found:
+        if entity.entity_class == CONDITION_DETECTOR and _stands_no_more(entity):
+            continue
         statements.setdefault((entity.entity_class, entity.identity), []).append(entity)
     classes = Counter(identity for _, identity in statements.keys() | seen)
     for named, several in statements.items():
@@ -145,6 +151,10 @@ def page_records(
                 yield _record(entity, key, [], stream, opened_at_us)
 
 
+def _stands_no_more(entity: Entity) -> bool:
+    return states_end(msgspec.json.encode(entity.content), [])
+
+
 def _record(
     entity: Entity, key: str, further: list[tuple[str, ...]], stream: str, opened_at_us: int
 ) -> Record:
@@ -152,6 +162,10 @@ def _record(
         "parent-address": entity.parent_address,
         "record-content": entity.entity_class,
     }
+    if entity.entity_class == CONDITION_DETECTOR:
+        # An active-condition has it in itself.
+        at = next((v for n, v in entity.content.items() if strip_module(n) == _EVENT_TIME), None)
+        envelope |= {_EVENT_TIME: {"primary-time-stamp": at}} if isinstance(at, str) else {}
     if further:
         envelope["further-parent-addresses"] = further
     return Record(

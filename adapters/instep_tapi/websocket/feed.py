@@ -71,6 +71,7 @@ async def open_feed(
     feed = WebSocketFeed(options, address, decoder, clock_offset_us, start, held)
     login = (endpoint.client, endpoint.tls, endpoint.auth)
     transport = await connect(feed, *login, options, address, start)
+    feed.local_addresses = _addresses_of(transport)
     limit_reads(transport.underlying_transport, feed.most_read_bytes)
     keep_alive_task = asyncio.create_task(feed.keep_alive())
     keep_alive_task.add_done_callback(feed.task_ended)
@@ -83,6 +84,15 @@ async def open_feed(
             await _close(transport)
         finally:
             feed.release()
+
+
+def _addresses_of(transport: WSTransport) -> tuple[str, ...]:
+    """Our end of the connection, with its port and without."""
+    name = transport.underlying_transport.get_extra_info("sockname")
+    if not isinstance(name, tuple) or len(name) < 2:
+        return ()
+    host, port = str(name[0]), name[1]
+    return host, f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def _close(transport: WSTransport) -> None:

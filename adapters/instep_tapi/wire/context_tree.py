@@ -22,7 +22,13 @@ from instep_tapi.facts.containment import (
     contained_class,
     local_identity,
 )
-from instep_tapi.facts.names import MAX_TEXT_CHARS, OBJECT_CLASSES, class_of, strip_module
+from instep_tapi.facts.names import (
+    CONDITION_DETECTOR,
+    MAX_TEXT_CHARS,
+    OBJECT_CLASSES,
+    class_of,
+    strip_module,
+)
 
 __all__ = ["Entity", "entities"]
 
@@ -31,6 +37,8 @@ _CONTEXT_MEMBERS = ("", "context")
 """The root of a document in the style of the reference implementation has no name."""
 _OF_STREAMING = ("stream-context", "stream-admin-context")
 """They are about the streams, not about what these state: how far each client has read, too."""
+_ACTIVE_CONDITION = "active-condition"
+"""A standing alarm in tapi-fm of 2.4.1 and later, which a stream states as its detector."""
 
 
 class Entity(msgspec.Struct, frozen=True, gc=False):
@@ -121,6 +129,8 @@ def _entity_class(value: dict[str, Any], member: str, parent: str) -> str | None
         return None
     if found is None and not parent and strip_module(member) in _CONTEXT_MEMBERS:
         return CONTEXT
+    if found is None and strip_module(member) == _ACTIVE_CONDITION:
+        return CONDITION_DETECTOR
     if found is None:
         # A class of a later version; a known one does not stand here, and a uuid alone refers.
         later = class_of(member)

@@ -38,6 +38,7 @@ from instep_tapi.wire.frame_template import FrameTemplate
 from instep_tapi.wire.framing import NO_BODY, BadRecord, split_liberal
 from instep_tapi.wire.header_scan import is_record, read_leniently
 from instep_tapi.wire.lazy_columns import LazyColumns, LazyRecord, open_records
+from instep_tapi.wire.part_watch import PartWatch, shows_2_4
 from instep_tapi.wire.record_body import decode_body, entity_of, uuid_of, with_header
 from instep_tapi.wire.record_header import (
     PLACE_ENTRIES,
@@ -94,6 +95,7 @@ class FrameDecoder:
         stated: Deviations of what was declared of the stream, told with the first frames.
         only: The classes that are kept (3.12), and ends that state no class; empty: all.
         below: The entities, by uuid, whose subtrees are kept (3.12); empty: all.
+        suspects_parts: Tell where a CREATE_UPDATE, which is whole, looks like a part (v3.2 5.2).
     """
 
     def __init__(
@@ -106,9 +108,11 @@ class FrameDecoder:
         stated: Sequence[str] = (),
         only: Collection[str] = (),
         below: Collection[str] = (),
+        suspects_parts: bool = False,
     ) -> None:
         self._stream = stream
         self._stated = stated
+        self._parts: PartWatch | None = PartWatch() if suspects_parts else None
         self._only = frozenset(only)
         self._below = frozenset(below)
         self._with_uuid = with_uuid
@@ -136,6 +140,11 @@ class FrameDecoder:
         record that is not kept, the header is left. `size_bytes`: of all frames, where it is known.
         """
         chunk = self._scanned(frames, sum(map(len, frames)) if size_bytes is None else size_bytes)
+        if self._parts is not None:
+            if any(shows_2_4(frame) for frame in frames):
+                self._parts = None
+            else:
+                chunk = self._parts.told(chunk.decoded())
         if not (self._only or self._below):
             return chunk
         chunk = chunk.decoded()
@@ -429,6 +438,7 @@ def decoder_for(
         stated=stated,
         only=stream.details.get("only", ()),
         below=stream.details.get("below", ()),
+        suspects_parts=by_change and not states_parts,
     )
 
 

@@ -15,7 +15,7 @@ import msgspec
 from instep.model.columns import HeaderArrays, HeaderColumns, RecordColumns
 from instep.model.records import Record, RecordHeader, RecordType
 from instep_tapi.facts.containment import CONTAINED_CLASSES
-from instep_tapi.facts.detector import may_end, states_end
+from instep_tapi.facts.detector import STATE_UNKNOWN, may_end, states_end, unknown_states
 from instep_tapi.facts.names import CONDITION_DETECTOR
 from instep_tapi.wire.framing import NO_BODY, BadRecord
 from instep_tapi.wire.parent_address import canonical_address
@@ -238,7 +238,10 @@ def _open(
     if kinds.count(_UPDATE) < len(kinds):
         ends = [kind is not _UPDATE for kind in kinds]
     # From the end, which takes half as long.
-    if CONDITION_DETECTOR in classes and may_end(text):
+    is_alarm = CONDITION_DETECTOR in classes
+    if is_alarm and (unknown := unknown_states(text)):
+        deviations += [STATE_UNKNOWN] * unknown
+    if is_alarm and may_end(text):
         ends = [
             end or (name == CONDITION_DETECTOR and states_end(content, deviations))
             for end, name, content in zip(ends, classes, contents, strict=True)

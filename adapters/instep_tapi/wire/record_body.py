@@ -9,7 +9,7 @@ import msgspec
 
 from instep.model.records import RecordType
 from instep_tapi.facts.containment import CONTAINED_CLASSES, local_identity
-from instep_tapi.facts.detector import states_end
+from instep_tapi.facts.detector import STATE_UNKNOWN, states_end, unknown_states
 from instep_tapi.facts.names import (
     ANY_CLASS,
     CLASSES_WITHOUT_CONTAINER,
@@ -184,12 +184,14 @@ _MAY_BE_EMPTY = CLASSES_WITHOUT_CONTAINER - {ANY_CLASS}
 class _Identified(msgspec.Struct, gc=False, rename="kebab"):
     uuid: str = ""
     local_id: str = ""
+    detector_uuid: str = ""
 
 
 class _Placed(msgspec.Struct, gc=False, rename="kebab"):
     parent_address: list[str] = []
 
 
+_OF_TAPI_FM = b"detected-condition"
 _identified = msgspec.json.Decoder(_Identified)
 _placed = msgspec.json.Decoder(_Placed)
 
@@ -206,6 +208,8 @@ def entity_of(
         if not placed and entity_class in CONTAINED_CLASSES:
             deviations.append(PARENT_MISSING)
         ends = entity_class == CONDITION_DETECTOR and states_end(content, deviations)
+        if entity_class == CONDITION_DETECTOR:
+            deviations += [STATE_UNKNOWN] * unknown_states(content)
         return entity_class, content, envelope, ends
     if entity_class not in _MAY_BE_EMPTY:
         raise BadRecord(f"{record_type.strip()} without the entity that it states (TR-548 3.10)")
@@ -235,6 +239,9 @@ def uuid_of(content: Buffer, envelope: Buffer) -> str:
         uuid = stated.uuid
         if not uuid and stated.local_id:
             uuid = local_identity(parent_address_of(envelope), stated.local_id)
+        if not uuid and stated.detector_uuid and _OF_TAPI_FM in content:
+            # So an active-condition of a GET may name it (v3.2 4.5).
+            uuid = stated.detector_uuid
     except msgspec.MsgspecError:
         return ""
     if uuid:

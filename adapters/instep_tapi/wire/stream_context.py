@@ -88,6 +88,14 @@ class StreamContext(msgspec.Struct, frozen=True):
     streams: tuple[AvailableStream, ...] = ()
     types: tuple[StreamType, ...] = ()
 
+    def with_revision(self, revision: str) -> StreamContext:
+        """The same, where the provider states this revision of tapi-streaming."""
+        streams = (
+            msgspec.structs.replace(one, profile=one.profile.with_revision(revision))
+            for one in self.streams
+        )
+        return StreamContext(tuple(streams), self.types)
+
 
 def parse_context(document: Any) -> StreamContext | None:
     """Read a stream-context, alone or within its context, whatever its prefixes (3.7).

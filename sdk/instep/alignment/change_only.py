@@ -14,7 +14,8 @@ The specification has not developed CHANGE_ONLY fully. What is assumed here:
   a key of its own, is the entity there, and the end of that key is its end;
 - the composed body is the base with all parts merged into it in log order;
 - a CHANGE (v3.2, 5.2) is about the entity as a whole, under whatever key: it is merged into what is
-  known of it, whichever attempt or log stated that, and each list in it is entire;
+  known of it, whichever attempt or log stated that, and each list in it is entire; of an entity
+  that is not known it makes none (`unknown_entities`), and behind the end of its key it is nothing;
 - the end of a part's key takes the part and all under it; a statement from before it changes
   nothing, when a log is read again.
 """
@@ -40,8 +41,10 @@ __all__ = [
     "PartialUpdates",
     "UnresolvedError",
     "decode_object",
+    "is_placed",
     "names_of",
     "stated_uuid",
+    "with_place",
 ]
 
 
@@ -53,6 +56,11 @@ _objects: Final = msgspec.json.Decoder(
     # A float has 17 digits, and nothing beyond 1e308.
     float_hook=lambda number: msgspec.Raw(number.encode()),
 )
+
+
+_PLACE_MEMBER: Final = "parent-address"
+_PLACE: Final = f'"{_PLACE_MEMBER}"'.encode()
+_Members = dict[str, msgspec.Raw]
 
 
 class UnresolvedError(Exception):
@@ -331,6 +339,9 @@ class PartialUpdates:
         """Keys of the entities whose parts have changed."""
         self.knows_all = False
         """Whether a baseline has stated every entity that the log does not state."""
+        self.unknown: dict[str, list[Record]] = {}
+        """By key, CHANGEs of entities that are neither known nor have ended since."""
+        self._ended: set[str] = set()
 
     def target(self, record: Record) -> str | None:
         """The key of the entity that a record is about; None for one that is not known yet."""
@@ -365,6 +376,10 @@ class PartialUpdates:
                 record = _statement(record, ends=True)
             return self._end(record, position, target)
         if target is None:
+            if record.kind is RecordType.CHANGE:
+                if record.key not in self._ended:
+                    self.unknown.setdefault(record.key, []).append(record)
+                return None
             if self.knows_all and _states_part(record):
                 return None
             target = _new_key(record)
@@ -374,6 +389,8 @@ class PartialUpdates:
         whole = entity.state(record, position)
         self.changed.add(target)
         self.entities.add(target)
+        self.unknown.pop(record.key, None)
+        self._ended.discard(record.key)
         self.owner[record.key] = target
         # A uuid that only a body states is not kept: it must not matter where a batch ends.
         if record.uuid and self.key_of.get(record.uuid) not in self.entities:
@@ -381,6 +398,8 @@ class PartialUpdates:
         return whole
 
     def _end(self, record: Record, position: Position, target: str | None) -> Record | None:
+        self.unknown.pop(record.key, None)
+        self._ended.add(record.key)
         entity = None if target is None else self.touched.get(target)
         if target is None or entity is None or not entity.parts:
             return record
@@ -417,6 +436,23 @@ def _new_key(record: Record) -> str:
     """The key of the entity that does not exist yet, and that a record is about."""
     uuid = stated_uuid(record)
     return uuid if uuid and is_under(record.key, uuid) else record.key
+
+
+def is_placed(envelope: bytes | bytearray) -> bool:
+    """Whether an envelope states where in the tree its entity is (TR-548 3.10)."""
+    return _PLACE in envelope
+
+
+def with_place(envelope: bytes, before: bytes) -> bytes:
+    """The envelope of a CHANGE that states no place, with the one that was stated before: the
+    entity has not moved.
+    """
+    try:
+        kept = msgspec.json.decode(before or b"{}", type=_Members).get(_PLACE_MEMBER)
+        stated = msgspec.json.decode(envelope or b"{}", type=_Members)
+    except msgspec.DecodeError:
+        return envelope
+    return envelope if kept is None else msgspec.json.encode(stated | {_PLACE_MEMBER: kept})
 
 
 def names_of(records: Collection[Record]) -> set[str]:

@@ -84,6 +84,14 @@ from instep.alignment.resume import (
 from instep.alignment.settings import AlignmentSettings
 from instep.alignment.sweep_trigger import PartitionProgress
 from instep.alignment.transitions import AlignmentEvent, phase_after
+from instep.alignment.unknown_entities import (
+    CHANGE_WITHOUT_ENTITY,
+    absent_of,
+    after_alignment,
+    changes_met,
+    realignment_due,
+    without_known,
+)
 from instep.model.batches import Batch, CommitResult
 from instep.model.position import RECENT_RECORDS, Phase, Position
 from instep.model.records import DecodedRecords, Record, RecordChunk, RecordHeader
@@ -425,6 +433,7 @@ class Alignment:
             # goes on in the next chunk.
             recent_records=RECENT_RECORDS if self.stream.resumable else 1,
         )
+        position = without_known(position, records)
         if records:
             self.lag.read(records[-1].appended_at_us, now_us, self.durable.phase)
         deviations |= self._deviations
@@ -446,7 +455,9 @@ class Alignment:
             self.realign(chunk.realign)
         elif chunk.unreadable and (broken := self._readability.broken()):
             self._end_unreadable(broken[0], from_oldest=broken[1])
-        elif not self._realign_for_gap(position, now_us):
+        elif not (
+            self._realign_for_gap(position, now_us) or self._realign_for_unknown(position, now_us)
+        ):
             self._realign_if_recovered(now_us)
         return batch
 
@@ -515,6 +526,12 @@ class Alignment:
         self.realign(self._missing or "records are missing")
         return True
 
+    def _realign_for_unknown(self, position: Position, now_us: int) -> bool:
+        if not realignment_due(position, self.settings.rebaseline_min_s, now_us):
+            return False
+        self.realign("a CHANGE named an entity that is not stored")
+        return True
+
     def probed(self, oldest: RecordHeader | None) -> None:
         """Answer `ProbeOldest`: the record that came first, or None where none came. The delivery
         that was in doubt is then given to `receive` again.
@@ -566,6 +583,7 @@ class Alignment:
         lineage = _NO_LOG if self.position.opened_at_newest else None
         chunk = page if isinstance(page, RecordChunk) else RecordChunk(page)
         position = with_holds(self._advance(), chunk.unreadable, of_baseline=True)
+        position = without_known(position, chunk.records)
         content = partial(decode_chunk, self.stream, chunk, chunk.records, {}, latest_only=False)
         return batch_at(self.stream, self.settings, position, content, lineage=lineage)
 
@@ -650,6 +668,7 @@ class Alignment:
             # Tombstones under unknown keys may be of entities that only a GET has shown. The sink
             # has stored the flag with the batch.
             position = msgspec.structs.replace(position, baseline_pending=True)
+        position = changes_met(position, result.unknown_entities)
         if not self._marks_keys and not self._baseline and batch.unreadable:
             # Bodies are opened with the commit.
             position = with_holds(position, batch.unreadable)
@@ -657,6 +676,8 @@ class Alignment:
         if position.continuity.second_connection_refused:
             self._second_connection_refused = False
         self._pending_commit = False
+        if absent := absent_of(position, result.unknown_entities):
+            self._tell(CHANGE_WITHOUT_ENTITY, absent)
         if phase is not batch.position.phase:
             self._set(phase=phase)
         if (late := len(batch.unreadable) - self._unreadable_noted) > 0:
@@ -670,10 +691,17 @@ class Alignment:
             removed = self.position.sweep_removed + result.swept
             self._set(sweep_cursor=result.sweep_cursor, sweep_removed=removed)
             if result.sweep_done:
-                self._move(AlignmentEvent.SWEPT)
-                self._set(unaligned_attempts=0)
-                if self.position.continuity.called_by_gap:
-                    self._learn_from_gap(found=removed > 0)
+                self._end_attempt(found_gone=removed > 0)
+
+    def _end_attempt(self, *, found_gone: bool) -> None:
+        """All is swept: what the attempt has not stated is not there."""
+        self._move(AlignmentEvent.SWEPT)
+        unknown, absent = after_alignment(self.position.unknown)
+        self._set(unaligned_attempts=0, unknown=unknown)
+        if absent:
+            self._tell(CHANGE_WITHOUT_ENTITY, absent)
+        if self.position.continuity.called_by_gap:
+            self._learn_from_gap(found=found_gone)
 
     def _learn_from_gap(self, *, found: bool) -> None:
         """An attempt that a gap has called for is over: offsets may turn out to be sparse (A18)."""
@@ -736,7 +764,10 @@ class Alignment:
         if reread_due(self.position, now_us):
             self.realign("the provider stated nothing of what is stored: it is read again")
             return True
-        return not self._pending_commit and self._realign_for_gap(self.position, now_us)
+        return not self._pending_commit and (
+            self._realign_for_gap(self.position, now_us)
+            or self._realign_for_unknown(self.position, now_us)
+        )
 
     def _on_continuity(
         self, continuity: Continuity, record: RecordHeader | None, now_us: int
@@ -819,8 +850,8 @@ class Alignment:
             content = partial(DecodedRecords, [], [], told)
         return batch_at(self.stream, self.settings, position, content)
 
-    def _tell(self, deviation: str) -> None:
-        self._deviations[deviation] = 1
+    def _tell(self, deviation: str, times: int = 1) -> None:
+        self._deviations[deviation] = times
         self._pending_commit = True
 
     def _set_continuity(self, **changes: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from instep.alignment.transitions import AlignmentEvent, phase_after
+from instep.alignment.unknown_entities import after_opening
 from instep.model.position import (
     UNREACHABLE_OFFSET,
     ContinuityState,
@@ -204,6 +205,7 @@ def new_attempt(
         continuity=continuity,
         holds=(),
         held_before=position.holds or position.held_before,
+        unknown=after_opening(position.unknown),
     )
 
 

@@ -187,6 +187,7 @@ def _facts(one: StreamStatus, lease: LeaseState | None, now_us: int) -> dict[str
     return {
         "consumer": one.consumer,
         "stream": one.stream,
+        "profile": one.info.get("profile") or None,
         "phase": position.phase,
         "attempt": position.attempt,
         "attempts_without_alignment": position.unaligned_attempts,
@@ -214,6 +215,7 @@ def _facts(one: StreamStatus, lease: LeaseState | None, now_us: int) -> dict[str
         "stale_after_s": one.stale_after_s or None,
         "unreadable": one.freshness.unreadable,
         "error": one.report.trouble if one.report else "",
+        "monitor": _monitor(one),
         "unprovable": sorted(one.info.get("unprovable", ())),
         "quarantined": one.quarantined,
         "deviations": dict(sorted(one.deviations.items())),
@@ -221,6 +223,29 @@ def _facts(one: StreamStatus, lease: LeaseState | None, now_us: int) -> dict[str
         "updated_at": stamp(one.updated_at_us),
         "lease": {"holder": lease.holder, "epoch": lease.epoch} if lease else None,
     }
+
+
+def _monitor(one: StreamStatus) -> dict[str, Any] | None:
+    """What the provider says of our reading, beside our own figures (TR-548 3.18)."""
+    said = one.report.monitor if one.report else None
+    if said is None:
+        return None
+    return {
+        "read": said.read_id or None,
+        "written": said.written_id or None,
+        "lag_records": said.lag_records,
+        "connections": said.connections,
+        "difference": said.difference,
+    }
+
+
+def _monitor_text(said: dict[str, Any]) -> str:
+    lag = said["lag_records"]
+    told = [f"{lag:,} records behind"] if lag is not None else []
+    told.append(f"read up to {said['read'] or 'nothing'}, written {said['written'] or 'nothing'}")
+    if (count := said["connections"]) is not None:
+        told.append(f"{count} connection{'' if count == 1 else 's'} of this client")
+    return "; ".join(told)
 
 
 def _shown(raw: bytes) -> str:
@@ -250,23 +275,7 @@ def _print(streams: Sequence[Stored], now_us: int) -> None:
         console.print(Text(plain(f"{one.consumer} / {one.stream}"), style="bold"))
         table = Table.grid(padding=(0, 2))
         table.add_column(min_width=12)
-        rows = [
-            ("phase", f"{one.freshness.text}, attempt {facts['attempt']}{_progress(one)}"),
-            ("position", f"{facts['token'] or 'none yet'}"),
-            ("appended", facts["appended_at"] or "—"),
-            ("behind", _behind(one, facts)),
-            ("entities", f"{one.entities:,} from {facts['records']:,} records"),
-            ("quarantined", f"{one.quarantined:,}"),
-        ]
-        if facts["error"]:
-            rows.append(("error", facts["error"]))
-        if one.position.phase is Phase.NOT_OFFERED:
-            rows.append(("unproven", "all: the provider does not offer the stream any more"))
-        elif facts["unprovable"] or facts["unproven"] or facts["unproven_because"]:
-            rows += zip(repeat("unproven"), _unproven(facts), strict=False)
-        if lease is not None:
-            rows.append(("lease", f"{lease.holder or 'held by nobody'}, epoch {lease.epoch}"))
-        for name, value in rows:
+        for name, value in _rows(one, lease, facts):
             table.add_row(Text(f"  {name}"), Text(plain(value)))
         console.print(table)
         if facts["deviations"]:
@@ -281,6 +290,35 @@ def _print(streams: Sequence[Stored], now_us: int) -> None:
                     text += f"; for example {facts['samples'][kind][:_SAMPLE_CHARS]!r}"
                 deviations_table.add_row(Text(f"{count:,}"), Text(plain(text)))
             console.print(deviations_table)
+
+
+def _rows(
+    one: StreamStatus, lease: LeaseState | None, facts: dict[str, Any]
+) -> list[tuple[str, str]]:
+    """What is said of a stream, by name."""
+    rows = [
+        ("phase", f"{one.freshness.text}, attempt {facts['attempt']}{_progress(one)}"),
+        ("position", f"{facts['token'] or 'none yet'}"),
+        ("appended", facts["appended_at"] or "—"),
+        ("behind", _behind(one, facts)),
+        ("entities", f"{one.entities:,} from {facts['records']:,} records"),
+        ("quarantined", f"{one.quarantined:,}"),
+    ]
+    if facts["profile"]:
+        rows.append(("profile", facts["profile"]))
+    if facts["monitor"]:
+        rows.append(("provider", _monitor_text(facts["monitor"])))
+        if facts["monitor"]["difference"]:
+            rows.append(("difference", facts["monitor"]["difference"]))
+    if facts["error"]:
+        rows.append(("error", facts["error"]))
+    if one.position.phase is Phase.NOT_OFFERED:
+        rows.append(("unproven", "all: the provider does not offer the stream any more"))
+    elif facts["unprovable"] or facts["unproven"] or facts["unproven_because"]:
+        rows += zip(repeat("unproven"), _unproven(facts), strict=False)
+    if lease is not None:
+        rows.append(("lease", f"{lease.holder or 'held by nobody'}, epoch {lease.epoch}"))
+    return rows
 
 
 def _progress(one: StreamStatus) -> str:

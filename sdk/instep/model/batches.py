@@ -154,3 +154,7 @@ class CommitResult(msgspec.Struct, frozen=True):
     """Keys of header-only ends that met no entity in a `by_uuid` stream: the baseline is due
     again. The sink has set `baseline_pending` in the position that it stored with them.
     """
+    unknown_entities: dict[str, str] = {}
+    """Entity-key → uuid, or empty, of entities that a CHANGE names, and that are neither stored nor
+    known to have ended. The sink has stored the position that `changes_met` gives for them.
+    """

@@ -16,7 +16,13 @@ import msgspec
 
 from instep.model.position import Phase
 
-__all__ = ["Freshness", "FreshnessState", "StreamReport", "stale_streams"]
+__all__ = [
+    "Freshness",
+    "FreshnessState",
+    "ProviderMonitor",
+    "StreamReport",
+    "stale_streams",
+]
 
 
 class FreshnessState(StrEnum):
@@ -50,6 +56,21 @@ _IN_STEP: Final = frozenset(
 )
 
 
+class ProviderMonitor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the provider says of our reading of a stream (TR-548 3.18)."""
+
+    read_id: str = ""
+    """The last record that it has given us; what is on the way counts."""
+    written_id: str = ""
+    """The last record of its log."""
+    lag_records: int | None = None
+    """How many records lie between both; None where the ids are no numbers."""
+    connections: int | None = None
+    """Connections of this client to the stream; None where it names none of ours."""
+    difference: str = ""
+    """What it says otherwise than we know it, twice in a row; empty where there is nothing."""
+
+
 class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the process that follows a stream says of it. Times are of its own clock."""
 
@@ -67,6 +88,8 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     """Whether any record could be read since the opening."""
     trouble: str = ""
     """Why it does not go on, or what could not be read; empty if there is nothing to tell."""
+    monitor: ProviderMonitor | None = None
+    """What the provider says of our reading; None: it says nothing."""
 
 
 class Freshness(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,8 @@ __all__ = [
     "Phase",
     "Position",
     "SweepBarrier",
+    "UnknownEntity",
+    "UnknownState",
     "decode_position",
     "recent_digest",
 ]
@@ -90,6 +92,27 @@ class ContinuityState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Attempts in a row that a gap called for, and that found nothing gone."""
 
 
+class UnknownState(StrEnum):
+    """What was done for an entity that a CHANGE named and that is not stored (v3.2, 5.2)."""
+
+    KNOWN = "known"
+    """It is stated, or has ended: nothing is kept of it."""
+    DUE = "due"
+    """A realignment is owed: the stream states the entity, or does not."""
+    SOUGHT = "sought"
+    """An attempt is open that states it if it exists."""
+    ABSENT = "absent"
+    """An attempt has not stated it: no further one is made for it."""
+
+
+class UnknownEntity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An entity that a CHANGE named, and that is not stored."""
+
+    state: UnknownState
+    uuid: str = ""
+    """As the CHANGE states it: a baseline may know the entity by that alone."""
+
+
 class Position(msgspec.Struct, frozen=True, kw_only=True):
     """The last record committed, and the state that must survive with it.
 
@@ -160,6 +183,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     """The same of the attempt before."""
     empty: EmptyReadings = EmptyReadings()
     """Classes that the provider states nothing of, where the store holds something (A19)."""
+    unknown: dict[str, UnknownEntity] = {}
+    """By entity-key, what a CHANGE named that is not stored."""
 
     def recently(self, *tokens: str) -> bool:
         """Whether records with these tokens are among the last committed, each right after the one

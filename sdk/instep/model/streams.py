@@ -47,6 +47,10 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Identifies the log: another origin is another lineage."""
     kind: str
     """The source plug-in that reads it, so that its quarantined bytes can be read again."""
+    profile: str = ""
+    """The edition of its specification that the stream follows, and what shows it; empty where
+    there is but one.
+    """
     uuid: str = ""
     """The provider's own uuid of the stream; another instance may give it another."""
     endpoint: str = ""

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from instep.errors import BaselineError
+from instep.model.freshness import ProviderMonitor
 from instep.model.position import Position
 from instep.model.records import Record, RecordChunk
 from instep.model.streams import Start, StreamInfo, StreamState
@@ -184,6 +185,12 @@ class Source(ABC):
         `AlignmentSettings.unreached_quiet_s` (A5).
         """
         return StreamState.UNKNOWN
+
+    async def monitor(self, stream: StreamInfo) -> ProviderMonitor | None:
+        """What the provider says of our reading of the stream, asked from time to time while it is
+        read; None: it says nothing, as by default. Raises `SourceError`.
+        """
+        return None
 
     @abstractmethod
     async def close(self) -> None:

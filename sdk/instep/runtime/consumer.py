@@ -210,6 +210,7 @@ class Consumer(SinkService):
             async with asyncio.TaskGroup() as group:
                 self._start(streams, group)
                 group.create_task(self._report_freshness())
+                group.create_task(self._watch_monitors())
                 if self._assigned is None:
                     group.create_task(self._identification.run(group, self._identified(group)))
                 await self._discover_further(group)
@@ -224,13 +225,13 @@ class Consumer(SinkService):
     async def _report_freshness(self) -> None:
         """Tell the store how fresh the streams are: from time to time, and when that changes."""
         stale_after_s = self._settings.stale_after_s
-        told: list[tuple[str, bool, bool, bool, str]] = []
+        told: Sequence[tuple[object, ...]] = []
         due_s = 0.0
         while True:
             changed, now_s = self._changed, self._environment.monotonic()
             reports = self._reports()
             says = [
-                (one.stream, one.connected, one.caught_up, one.readable, one.trouble)
+                (one.stream, one.connected, one.caught_up, one.readable, one.trouble, one.monitor)
                 for one in reports
             ]
             if reports and (says != told or now_s >= due_s):
@@ -241,6 +242,15 @@ class Consumer(SinkService):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(stale_after_s / REPORTS_WITHIN):
                     await changed.wait()
+
+    async def _watch_monitors(self) -> None:
+        """Ask from time to time what the provider says of our reading, once something is read."""
+        await self._until(lambda: any(one.health().caught_up for one in self._workers.values()))
+        while True:
+            for worker in list(self._workers.values()):
+                await worker.read_monitor()
+            self._wake()
+            await asyncio.sleep(self._settings.monitor_every_s)
 
     def _reports(self) -> list[StreamReport]:
         return [worker.health().report for worker in self._workers.values()]

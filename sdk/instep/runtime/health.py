@@ -9,7 +9,7 @@ import msgspec
 from instep.alignment.lag import Fidelity, fidelity
 from instep.coordination.lease import Role
 from instep.errors import UnreadableStreamError
-from instep.model.freshness import Freshness, StreamReport
+from instep.model.freshness import Freshness, ProviderMonitor, StreamReport
 from instep.model.position import Phase
 from instep.model.streams import StreamInfo
 
@@ -99,6 +99,8 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
     """How long ago the process that follows it was heard, in seconds."""
     stale_after_s: float = 0.0
     """From which silence of that process on all of this is not of now."""
+    monitor: ProviderMonitor | None = None
+    """See `StreamReport.monitor`."""
     no_progress: str = ""
     """How far the last connections came, if several in a row came no further than those before;
     empty while there is progress (A16).
@@ -172,6 +174,7 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
             refused=self.refused,
             readable=self.readable,
             trouble=self.refusal or self.no_progress or self.last_error,
+            monitor=self.monitor,
         )
 
     @property

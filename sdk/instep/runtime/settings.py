@@ -109,6 +109,9 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     aligned, and its source notices a peer that is gone, the interval grows to five minutes."""
     discover_every_s: Seconds = 60.0
     """The interval, in seconds, at which streams are looked for that have appeared meanwhile."""
+    monitor_every_s: Seconds = 60.0
+    """The interval, in seconds, at which the provider is asked what it says of our reading, where
+    it has a stream monitor (TR-548 3.18)."""
     discover_confirm_s: Seconds = 30.0
     """How long a stream must be missing from the list before it counts as not offered any more."""
     start_order: tuple[str, ...] = ()

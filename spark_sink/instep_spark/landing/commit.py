@@ -15,6 +15,8 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
+from instep.alignment.change_only import stated_uuid
+from instep.alignment.unknown_entities import changes_met, quarantine_entry
 from instep.errors import FencedError, SinkError, StoreUnavailableError
 from instep.model.batches import Batch, CommitResult
 from instep.model.position import Position
@@ -22,6 +24,7 @@ from instep.model.records import Record
 from instep_spark.landing import live_view
 from instep_spark.landing.arrow_rows import change_rows, split_storable
 from instep_spark.landing.durable_state import DurableState, read_durable_state
+from instep_spark.landing.living_entities import LivingEntities
 from instep_spark.landing.quarantine import Quarantine
 from instep_spark.landing.writers.base import Conflict, Transaction, Writer
 from instep_spark.options import DeltaOptions
@@ -42,6 +45,8 @@ class _Prepared(msgspec.Struct, frozen=True):
     now_us: int
     unresolved_keys: tuple[str, ...] = ()
     gave_way: int = 0
+    unknown: dict[str, str] = {}
+    """See `CommitResult.unknown_entities`."""
 
 
 class LandingTables:
@@ -56,6 +61,7 @@ class LandingTables:
         self._clock_us = clock_us
         self._states: dict[str, DurableState] = {}
         self._quarantine = Quarantine(writer, options, consumer)
+        self._living = LivingEntities(writer, consumer)
         self._commits = 0
 
     def state(self, stream: str) -> DurableState:
@@ -74,6 +80,7 @@ class LandingTables:
         """
         for stream in streams:
             self._states.pop(stream, None)
+            self._living.forget(stream)
 
     def application(self, stream: str) -> str:
         """The name of a stream's application transaction."""
@@ -141,6 +148,15 @@ class LandingTables:
             unresolved = live_view.unresolved(self._writer, self._consumer, batch.stream, records)
             owes = position.baseline_pending or bool(unresolved)
             position = msgspec.structs.replace(position, baseline_pending=owes)
+        unreadable = batch.unreadable
+        unknown: dict[str, str] = {}
+        if changes := self._living.unknown(batch.stream, records, position.attempt):
+            # Not landed: no reader may take one for an entity.
+            left_out = set(map(id, changes))
+            records = [one for one in records if id(one) not in left_out]
+            unreadable = [*unreadable, *map(quarantine_entry, changes)]
+            unknown = {one.key: stated_uuid(one) for one in changes}
+            position = changes_met(position, unknown)
 
         def rows(records: Sequence[Record]) -> pa.Table:
             return change_rows(
@@ -153,7 +169,6 @@ class LandingTables:
                 now_us=now_us,
             )
 
-        unreadable = batch.unreadable
         try:
             table = rows(records)
         except (UnicodeError, pa.ArrowException):
@@ -164,7 +179,9 @@ class LandingTables:
         if not again:
             # First, so that the position never covers a record that is kept nowhere.
             gave_way = self._quarantine.keep(batch.stream, unreadable, now_us)
-        return _Prepared(batch, position, state, table, records, now_us, unresolved, gave_way)
+        return _Prepared(
+            batch, position, state, table, records, now_us, unresolved, gave_way, unknown
+        )
 
     def _write(self, prepared: Sequence[_Prepared]) -> None:
         transactions = [
@@ -193,6 +210,8 @@ class LandingTables:
         state.committed_at_us = one.now_us
         state.position = position
         state.window.remember(one.records, position.attempt)
+        swept = one.batch.sweep is not None
+        self._living.landed(one.batch.stream, one.records, swept=swept)
         return _result(one)
 
     def _tidy(self) -> None:
@@ -211,4 +230,5 @@ def _result(one: _Prepared) -> CommitResult:
         sweep_done=one.batch.sweep is not None,
         gave_way=one.gave_way,
         unresolved_keys=one.unresolved_keys,
+        unknown_entities=one.unknown,
     )

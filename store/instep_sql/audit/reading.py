@@ -180,6 +180,9 @@ class MarksByChange(MarksByKey):
                     whole=True,
                 ),
             )
+        for change in composed.unknown:
+            # It shows that the entity exists, and that it has changed.
+            marks[change.key] = change.key, replace(change, kind=RecordType.CREATE_UPDATE)
         return marks.values()
 
     def repaired(self, connection: Connection, position: Position, keys: Collection[str]) -> None:

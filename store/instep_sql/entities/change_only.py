@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 from sqlalchemy import Connection, text
 
 from instep.alignment.change_only import (
@@ -18,7 +19,9 @@ from instep.alignment.change_only import (
     PartialEntity,
     PartialUpdates,
     UnresolvedError,
+    is_placed,
     names_of,
+    with_place,
 )
 from instep.model.position import Position
 from instep.model.records import Record, RecordType, Unreadable
@@ -73,6 +76,8 @@ class ComposedRecords(msgspec.Struct, frozen=True):
     unresolved: list[Unreadable]
     stated_by: list[Record]
     """For each whole record, the record that it was composed for."""
+    unknown: list[Record] = []
+    """CHANGEs of entities that are neither stored nor known to have ended."""
 
 
 def compose_records(
@@ -85,8 +90,33 @@ def compose_records(
     """Compose whole records of the changes in a batch, and let them be written."""
     stream.change_only = True
     composed = compose(connection, dialect, stream.no, position, records, knows_all=stream.baseline)
+    composed = replace(composed, records=_placed(connection, dialect, stream.no, composed))
     _allow_overwrite(connection, dialect, stream.no, composed.records)
     return composed
+
+
+def _placed(
+    connection: Connection, dialect: Dialect, no: int, composed: ComposedRecords
+) -> list[Record]:
+    """The whole records. An entity stays in its place where a CHANGE of it states none."""
+    pairs = [
+        (whole, by.kind is RecordType.CHANGE and not is_placed(by.envelope))
+        for whole, by in zip(composed.records, composed.stated_by, strict=True)
+    ]
+    keys = {whole.key for whole, unplaced in pairs if unplaced}
+    if not keys:
+        return composed.records
+    found = find_records(connection, dialect, no, keys)
+    envelopes = {one.record.key: one.record.envelope for one in found}
+    placed: list[Record] = []
+    for whole, unplaced in pairs:
+        one = whole
+        if unplaced and not whole.ends:
+            before = envelopes.get(whole.key, b"")
+            one = replace(whole, envelope=with_place(whole.envelope, before))
+        envelopes[one.key] = one.envelope
+        placed.append(one)
+    return placed
 
 
 def compose(
@@ -117,7 +147,8 @@ def compose(
                 composed.append(whole)
                 stated_by.append(record)
     save(connection, dialect, no, {key: work.touched[key] for key in work.changed})
-    return ComposedRecords(composed, unresolved, stated_by)
+    unknown = [record for changes in work.unknown.values() for record in changes]
+    return ComposedRecords(composed, unresolved, stated_by, unknown)
 
 
 def _load(

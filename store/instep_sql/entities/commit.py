@@ -11,6 +11,8 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection
 
+from instep.alignment.change_only import stated_uuid
+from instep.alignment.unknown_entities import QUARANTINE_REASON, changes_met, quarantine_entry
 from instep.model.batches import Batch, CommitResult
 from instep.model.columns import RecordColumns, all_whole
 from instep.model.ordering import rounds_per_key
@@ -27,8 +29,10 @@ from instep_sql.entities.journal_epochs import begin_epoch
 from instep_sql.entities.key_reconciliation import (
     ReconciledRecords,
     SharedKeyError,
+    find_tombstones,
     join_baseline,
     mark_proven,
+    remember_ends,
 )
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import sweep
@@ -52,6 +56,8 @@ class Written(msgspec.Struct, frozen=True):
     """Whether each entity that was stated was written."""
     deviations: dict[str, int] = {}
     """Of the provider, as only what is stored shows them (A10)."""
+    unknown: dict[str, str] = {}
+    """See `CommitResult.unknown_entities`."""
 
 
 def commit(
@@ -93,19 +99,18 @@ def commit(
             now_us=now_us,
             separate=separate,
         )
+    _follow_unknown(connection, dialect, stream, batch.position, written)
     singled_out = 0
     if batch.unreadable or stream.singled_out:
         singled_out = unproven.follow(
             connection, dialect, stream, batch, mode=options.journal, now_us=now_us
         )
-    if written.unresolved_keys:
-        # An end under an unknown key may be about an entity that only a GET has shown.
-        fencing.set_baseline_pending(connection, stream.no, batch.position)
     result = CommitResult(
         written=written.written,
         deleted=written.deleted,
         kept=singled_out,
         unresolved_keys=written.unresolved_keys,
+        unknown_entities=written.unknown,
     )
     if batch.sweep is not None:
         swept = sweep(connection, dialect, stream, batch.sweep, mode=options.journal, now_us=now_us)
@@ -147,6 +152,21 @@ def commit(
     if stream.kept.statements:
         trim_tables(connection, dialect, stream.kept.statements, options, len(batch.records))
     return result
+
+
+def _follow_unknown(
+    connection: Connection, dialect: Dialect, stream: StreamRow, before: Position, written: Written
+) -> None:
+    """Keep with the position what the records name and nothing has stated."""
+    if settled := stream.unknown - before.unknown.keys():
+        # What they change is stated now, or has ended.
+        quarantine.drop_keys(connection, dialect, stream.no, settled, QUARANTINE_REASON)
+    position = changes_met(before, written.unknown)
+    if written.unresolved_keys:
+        # An end under an unknown key may be about an entity that only a GET has shown.
+        position = msgspec.structs.replace(position, baseline_pending=True)
+    if position is not before:
+        fencing.set_position(connection, stream.no, position)
 
 
 def derive_changed(
@@ -215,6 +235,7 @@ def _write_records(
     now_us: int,
 ) -> Written:
     joined = ReconciledRecords(records)
+    unknown: dict[str, str] = {}
     if by_uuid:
         # A stream's key of an entity and the uuid that a GET shows may differ.
         joined = join_baseline(connection, dialect, stream, position, records)
@@ -222,16 +243,13 @@ def _write_records(
     if stream.change_only or not all_whole(records):
         # A partial update says nothing about the entity alone: it is merged into what is stored.
         composed = compose_records(connection, dialect, stream, position, records)
+        if not by_uuid:
+            remember_ends(connection, dialect, stream.no, position, records)
         records = composed.records
-        if composed.unresolved:
-            quarantine.keep(
-                connection,
-                dialect,
-                stream.no,
-                composed.unresolved,
-                options=options,
-                now_us=now_us,
-            )
+        changes = _of_unknown(connection, dialect, stream, composed.unknown)
+        unknown = {one.key: stated_uuid(one) for one in changes}
+        if refused := [*composed.unresolved, *map(quarantine_entry, changes)]:
+            quarantine.keep(connection, dialect, stream.no, refused, options=options, now_us=now_us)
     # Before anything is written: a change is what differs from what is stored now.
     if options.journal is not Journal.OFF:
         journal.append_changes(
@@ -261,7 +279,21 @@ def _write_records(
     if joined.shown:
         # Also where a newer record keeps its content (A3): the GET has shown that it exists.
         mark_proven(connection, dialect, no, attempt, joined.shown)
-    return Written(written, deleted, joined.unresolved_keys, written == stated, joined.deviations)
+    return Written(
+        written, deleted, joined.unresolved_keys, written == stated, joined.deviations, unknown
+    )
+
+
+def _of_unknown(
+    connection: Connection, dialect: Dialect, stream: StreamRow, changes: Sequence[Record]
+) -> list[Record]:
+    """Those of the CHANGEs whose entities have not ended: behind its end, a CHANGE is nothing."""
+    if not changes:
+        return []
+    names = {name for one in changes for name in (one.key, stated_uuid(one))} - {""}
+    ended = find_tombstones(connection, dialect, stream.no, names)
+    gone = {name for one in ended for name in (one.key, one.uuid)} - {""}
+    return [one for one in changes if gone.isdisjoint((one.key, stated_uuid(one)))]
 
 
 def write_rounds(

@@ -40,6 +40,7 @@ __all__ = [
     "join_baseline",
     "mark_proven",
     "purge_tombstones",
+    "remember_ends",
     "shared_key",
 ]
 
@@ -550,6 +551,20 @@ def add_tombstones(
     if rows:
         dialect.upsert_rows(connection, _ENDED, rows)
         connection.execute(_BOUND, {"keep": _KEPT_RECORDS})
+
+
+def remember_ends(
+    connection: Connection, dialect: Dialect, no: int, position: Position, records: Iterable[Record]
+) -> None:
+    """Remember what ends in a stream that states changes: a CHANGE behind it changes nothing."""
+    ends = {
+        one.key: Tombstone(
+            one.key, one.uuid, position.lineage, position.attempt, one.appended_at_us
+        )
+        for one in records
+        if one.ends
+    }
+    add_tombstones(connection, dialect, no, ends.values())
 
 
 def purge_tombstones(connection: Connection, no: int, attempt: int) -> None:

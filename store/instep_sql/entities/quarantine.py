@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from sqlalchemy import Connection, text
@@ -11,10 +11,18 @@ from sqlalchemy import Connection, text
 from instep.model.records import Unreadable
 from instep.model.storable import without_nul
 from instep_sql.engine.bulk_writes import StoredTable, typed
-from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.options import SqlOptions
 
-__all__ = ["accept", "drop", "keep", "keep_samples", "make_room_for_message", "mark_replayed"]
+__all__ = [
+    "accept",
+    "drop",
+    "drop_keys",
+    "keep",
+    "keep_samples",
+    "make_room_for_message",
+    "mark_replayed",
+]
 
 _QUARANTINE: Final = StoredTable(
     "instep_quarantine",
@@ -173,6 +181,17 @@ def drop(connection: Connection, ids: Sequence[int] | None, stream: str | None) 
     if stream is not None:
         return connection.execute(_DROP_STREAM, {"stream": stream}).rowcount
     return connection.execute(_DROP_ALL).rowcount
+
+
+def drop_keys(
+    connection: Connection, dialect: Dialect, no: int, keys: Collection[str], reason: str
+) -> None:
+    """Remove the records of a stream with these keys that are kept for this reason."""
+    removal = text(
+        "DELETE FROM instep_quarantine WHERE stream_no = :no AND reason = :reason "
+        f"AND key IN {dialect.members('keys')}"
+    )
+    connection.execute(removal, {"no": no, "reason": reason, "keys": json_array(keys)})
 
 
 def keep_samples(

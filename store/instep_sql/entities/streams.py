@@ -124,6 +124,8 @@ class StreamRow(msgspec.Struct):
     """What the store derives."""
     singled_out: bool = False
     """Whether an entity may be unproven by a reason of its own (A22)."""
+    unknown: set[str] = set()
+    """The keys of `Position.unknown`, as they were stored last."""
 
 
 def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None:
@@ -132,9 +134,10 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
     if row is None:
         return None
     info = json.loads(row.info)
+    position = decode_position(row.position)
     return StreamRow(
         no=row.id,
-        position=decode_position(row.position),
+        position=position,
         info=row.info,
         journal=Journal(row.journal),
         change_only=bool(row.parted) or info.get("partial_updates", False),
@@ -150,6 +153,7 @@ def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None
         event_classes=frozenset(info.get("event_classes", ())),
         kept=enabled_derivations(connection, consumer),
         singled_out=bool(row.singled_out),
+        unknown=set(position.unknown),
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from instep_tapi.facts.stream_profile import DECISIONS, Decision
 from instep_tapi.wire.stream_context import parse_context
 
 V1 = {
@@ -99,3 +101,9 @@ def test_odd_shapes_are_no_sign(odd: Any) -> None:
     names = ("stream-type-content", "log-record-strategy", "compacted-log-details")
     type_ = {**BARE, **dict.fromkeys([*names, "connection-protocol-details"], odd)}
     assert profile(type_, **{"connection-protocol": odd})[0] == "2.1.3"
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=lambda one: one.question)
+def test_each_decision_is_a_line_of_the_documentation(decision: Decision) -> None:
+    page = Path(__file__).parents[3] / "docs/how-to/choose-streams.md"
+    assert f"| {' | '.join(decision)} |" in page.read_text()

@@ -28,7 +28,8 @@ from instep_tapi_provider.log import LogRecord
 from instep_tapi_provider.log import Start as LogStart
 from instep_tapi_provider.log_reader import LogReader
 from instep_tapi_provider.stream import Listener
-from tests.simulation.alignment.provider import STREAM, Instance
+from tests.simulation.alignment.provider import STREAM, Instance, SimLog
+from tests.simulation.alignment.records_2_6 import as_2_6
 from tests.simulation.alignment.tree import TreeProvider
 from tests.simulation.alignment.world import World
 
@@ -199,7 +200,10 @@ class SimFeed(Feed):
         self._log = LogReader(instance.stream, start_from, self._edge, world.now())
         self._token = None if isinstance(start, Start) else start
         info = instance.info()
-        self._reader = FrameDecoder(STREAM, with_uuid=info.record_retention_s is not None)
+        with_uuid = info.record_retention_s is not None or info.partial_updates
+        self._reader = FrameDecoder(STREAM, with_uuid=with_uuid)
+        self._states_all = False
+        """Whether what was read last is of a snapshot, which states whole entities."""
         self._is_cut = False
         self._half_open = False
         self._signs = SignsOfLife(world.loop.time())
@@ -324,18 +328,19 @@ class SimFeed(Feed):
             raise UnreachableError("dropped by the provider: too far behind")
         if self._rng.random() < self._world.faults.redeliver_p:
             self._log.position = self._log.log.back(self._log.position, self._rng.randint(1, 8))
+        self._states_all = bool(self._log._snapshot)
         return list(self._log.read(self._rng.randint(1, self._world.log_options.delivery_records)))
 
     def _chunk(self, records: list[LogRecord]) -> RecordChunk | None:
         frames: list[bytes] = []
         faults, chance = self._world.faults, self._rng.random
         if self._probes:
-            return self._as_stated(self._reader.read([record.data for record in records]))
+            return self._as_stated(self._reader.read([self._said(one) for one in records]))
         for record in records:
             if faults.drop_p and chance() < faults.drop_p:
                 self._world.missed(record, "dropped")
                 continue
-            data = record.data
+            data = self._said(record)
             if faults.malformed_p and chance() < faults.malformed_p:
                 self._world.missed(record, "malformed")
                 data = data[: len(data) // 2]
@@ -347,6 +352,15 @@ class SimFeed(Feed):
         if not frames:
             return None
         return self._as_stated(self._reader.read(frames))
+
+    def _said(self, record: LogRecord) -> bytes:
+        """The record as it goes over the wire: the log keeps whole entities (v3.2 5.2)."""
+        log = self._log.log
+        assert isinstance(log, SimLog)
+        options, delay_s = self._world.log_options, self._instance.compaction_delay_s
+        young = delay_s is None or self._world.now() - record.appended_s < delay_s
+        young = young and not self._states_all
+        return as_2_6(record, log, options.records, young=young) if options.records else record.data
 
     def _as_stated(self, chunk: RecordChunk) -> RecordChunk:
         """Without offsets, where the provider states none."""

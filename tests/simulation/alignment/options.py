@@ -15,6 +15,7 @@ __all__ = [
     "LogOptions",
     "drawn",
     "further",
+    "of_2_6",
     "wider",
 ]
 
@@ -45,6 +46,10 @@ class LogOptions:
     """Of the safety phase."""
     tree: bool = False
     """Whether the stream states nodes with all below them, points, and some uuids twice."""
+    records: str = ""
+    """Empty: CREATE_UPDATE, as TAPI 2.1.3 has it. Of 2.6: whole (CREATE and UPDATE), or change-only
+    (a CHANGE where the log is not compacted, v3.2 5.2).
+    """
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -272,6 +277,17 @@ def wider(log: LogOptions, faults: FaultOptions, seed: int) -> tuple[LogOptions,
     if not log.offsets:
         # Nothing tells there that a record was there before, once its token is forgotten.
         faults = replace(faults, restart_open_every_s=0.0)
+    return log, faults
+
+
+def of_2_6(log: LogOptions, faults: FaultOptions, seed: int) -> tuple[LogOptions, FaultOptions]:
+    """The same, of a provider that speaks TAPI 2.6."""
+    rng = random.Random(f"2.6 {seed}")
+    records = rng.choice(("whole", "change-only", "change-only"))
+    log = replace(log, records=records, tree=False)
+    if records == "change-only":
+        # Not promised: a CHANGE that the provider has dropped by its own fault is not stated again.
+        faults = replace(faults, drop_p=0.0, malformed_p=0.0)
     return log, faults
 
 

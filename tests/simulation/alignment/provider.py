@@ -5,6 +5,7 @@ Streams, logs, records and tokens are those of `instep_tapi_provider`; time is t
 
 from __future__ import annotations
 
+import json
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
@@ -155,6 +156,12 @@ class Instance:
     def log(self) -> SimLog:
         return self.logs[-1]
 
+    @property
+    def compaction_delay_s(self) -> float | None:
+        """How long nothing leaves the log between its ends; None: at no time does it."""
+        compacts = self._options.storage in {"compacted", "forgetful"}
+        return self._log_settings.compaction_delay_s if compacts else None
+
     def new_log(self, *, ahead: bool = False, empty: bool = False) -> None:
         """Lose the log; the new one is filled from what is (ST-1.3, case 2). `ahead`: it counts on
         beyond the one that is lost; `empty`: it is filled later.
@@ -235,6 +242,7 @@ class Instance:
         delay_s = log.retention_s if emulated else log.compaction_delay_s
         keeps_s = log.retention_s if emulated else log.tombstone_retention_s
         compacted = options.storage in {"compacted", "emulated"} or forgetful
+        by_change = options.records == "change-only"
         return StreamInfo(
             id=STREAM,
             origin=f"{self.name} {self.stream.uuid}",
@@ -243,6 +251,7 @@ class Instance:
             classes=options.classes,
             may_start_with_snapshot=emulated,
             variant=options.storage,
+            partial_updates=by_change,
             compaction_delay_s=delay_s if compacted else None,
             tombstone_retention_s=keeps_s if compacted else None,
             record_retention_s=log.retention_s if baseline else None,
@@ -327,7 +336,7 @@ class Provider:
         return [f"k{n}" for n in range(1, self._keys + 1) if f"k{n}" not in self.bodies]
 
     def _state(self, key: str) -> None:
-        statement = self._statement(key, b"")
+        statement = self._statement(key, self._members_of(key))
         self.bodies[key] = statement.body
         for instance in self.instances:
             instance.stream.publish(self._copy(statement))
@@ -336,6 +345,28 @@ class Provider:
         self._changes += 1
         body = b'{"uuid":"%s","change":%d%s}' % (key.encode(), self._changes, more)
         return Statement(key, self._class_of(key), body)
+
+    def _members_of(self, key: str) -> bytes:
+        """Of a provider of 2.6: members of which one changes at a time."""
+        if not self.options.records:
+            return b""
+        before = self.bodies.get(key)
+        members: dict[str, Any] = {"a": 0, "of": {"b": 0, "c": 0}, "list": []}
+        if before is not None:
+            stated = json.loads(before)
+            members = {name: stated[name] for name in members}
+        change = self._changes + 1
+        match change % 4:
+            case 0:
+                members["a"] = change
+            case 1:
+                members["of"] = {"b": change, "c": members["of"]["c"]}
+            case 2:
+                members["of"] = {"b": members["of"]["b"], "c": change}
+            case _:
+                values = range(change % 3)
+                members["list"] = [{"value-name": str(n), "value": str(change)} for n in values]
+        return b"," + json.dumps(members, separators=(",", ":")).encode()[1:-1]
 
     def _class_of(self, key: str) -> str:
         """One class for each key (TR-548 3.10). Alarms have no resource: no baseline shows them."""

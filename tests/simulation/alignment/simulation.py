@@ -17,6 +17,7 @@ from tests.simulation.alignment.options import (
     changed,
     drawn,
     further,
+    of_2_6,
     wider,
 )
 from tests.simulation.alignment.process import consumer_settings, work_here
@@ -26,6 +27,7 @@ from tests.simulation.loop import VirtualLoop
 
 __all__ = ["SeedFailedError", "SeedResult", "simulate"]
 
+_OF_2_6 = " ARGS='--tapi 2.6'"
 _CONVERGES_WITHIN_S = 400.0
 
 
@@ -51,7 +53,8 @@ class SeedFailedError(AssertionError):
         lines = "\n".join(world.lines)
         super().__init__(
             f"seed {seed}: {type(error).__name__}: {error}\n"
-            f"replay it with: make simulate SEED={seed}\n"
+            f"replay it with: make simulate SEED={seed}"
+            f"{_OF_2_6 if world.log_options.records else ''}\n"
             f"{world.log_options}\nfaults: {changed(world.first_faults)}\n"
             f"the last events:\n{lines}"
         )
@@ -66,9 +69,11 @@ def simulate(
     options: tuple[LogOptions, FaultOptions] | None = None,
     as_first: bool = False,
     as_second: bool = False,
+    tapi_2_6: bool = False,
 ) -> SeedResult:
     """Run one seed; with `as_first` or `as_second`, without what was added since the first or the
-    second seeds were kept. Raises `SeedFailedError`.
+    second seeds were kept; with `tapi_2_6` against a provider that speaks it. Raises
+    `SeedFailedError`.
     """
     began_s = time.perf_counter()
     rng = random.Random(seed)
@@ -77,6 +82,8 @@ def simulate(
         log_options, faults = further(log_options, faults, seed)
         if not as_second:
             log_options, faults = wider(log_options, faults, seed)
+    if tapi_2_6:
+        log_options, faults = of_2_6(log_options, faults, seed)
     loop = VirtualLoop()
     world = World(seed, loop, log_options, faults, report)
     settings = consumer_settings(rng)

@@ -45,6 +45,21 @@ def test_without_faults_every_kind_of_log_converges(storage: str) -> None:
     assert simulate(7, options=options).commits > 5
 
 
+@pytest.mark.parametrize("records", ["whole", "change-only"])
+@pytest.mark.parametrize("storage", STORAGES)
+def test_v3_2_5_2_every_kind_of_log_converges_with_the_records_of_2_6(
+    storage: str, records: str
+) -> None:
+    log = LogOptions(storage=storage, records=records, partitions=2, duration_s=60.0)
+    faults = FaultOptions(cut_every_s=20.0, restart_p=0.3, rewind_p=0.5, realign_every_s=40.0)
+    assert simulate(7, options=(log, faults)).commits > 5
+
+
+@pytest.mark.parametrize("seed", [60, 161, 212, 215])
+def test_v3_2_5_2_seeds_of_2_6_hold_every_promise(seed: int) -> None:
+    assert simulate(seed, tapi_2_6=True).commits > 5
+
+
 @pytest.mark.parametrize(
     ("storage", "latest"),
     [*((storage, True) for storage in STORAGES), ("truncated", False), ("forgetful", False)],

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from instep.errors import UnreachableError
+from instep.model.freshness import ProviderMonitor
 from instep.model.position import Phase, Position
 from instep.model.records import Record, RecordChunk
 from instep.model.streams import Start, StreamInfo, StreamState
@@ -99,6 +100,10 @@ class SharedSource(Source):
     async def state(self, stream: StreamInfo) -> StreamState:
         """See `Source`."""
         return await self._source.state(stream)
+
+    async def monitor(self, stream: StreamInfo) -> ProviderMonitor | None:
+        """See `Source`."""
+        return await self._source.monitor(stream)
 
     async def close(self) -> None:
         """The last consumer to close it closes the source."""

@@ -20,6 +20,7 @@ from instep.alignment.machine import Alignment, AlignmentStatus
 from instep.alignment.reading_progress import ReadingProgress
 from instep.errors import InstepError, SinkError, SourceError, StreamGoneError, TokenRefusedError
 from instep.model.batches import Batch
+from instep.model.freshness import ProviderMonitor
 from instep.model.position import Phase, Position
 from instep.model.records import RecordChunk, RecordHeader
 from instep.model.streams import Start, StreamInfo, StreamState
@@ -121,6 +122,7 @@ class StreamWorker:
         self._quarantined = 0
         self._gave_way = 0
         self._deviations: dict[str, int] = {}
+        self._monitor: ProviderMonitor | None = None
 
     def __repr__(self) -> str:
         health = self.health()
@@ -158,6 +160,20 @@ class StreamWorker:
         if self._core is not None:
             self._core.reconfigure(settings.alignment)
 
+    async def read_monitor(self) -> None:
+        """Ask the provider what it says of our reading (TR-548 3.18). It is an extra: a provider
+        that has none, or does not answer, costs nothing.
+        """
+        if self._feed is None:
+            return
+        before, self._monitor = self._monitor, None
+        with contextlib.suppress(InstepError, TimeoutError):
+            async with asyncio.timeout(_REFRESH_S):
+                self._monitor = await self._source.monitor(self.stream)
+        found = self._monitor
+        if found is not None and found.difference and (before is None or not before.difference):
+            self._report(self.stream.id, "monitor-differs", found.difference)
+
     def health(self) -> StreamHealth:
         status = AlignmentStatus() if self._core is None else self._core.status()
         known_us = 0 if self._core is None else self._core.lag.watermark_us
@@ -188,6 +204,7 @@ class StreamWorker:
             unprovable=tuple(sorted(self.stream.unprovable)),
             endpoint=self.stream.endpoint,
             failed=self.failure is not None,
+            monitor=self._monitor,
         )
         known_s = (known_us - self._clock_offset_us) / 1e6 if known_us else 0.0
         return self._ages.add_to(health, status, known_s)

@@ -18,7 +18,9 @@ from instep.alignment.change_only import (
     PartialUpdates,
     UnresolvedError,
     decode_object,
+    is_placed,
     names_of,
+    with_place,
 )
 from instep.model.json_merge import is_same, prefixes
 from instep.model.position import Position
@@ -161,6 +163,8 @@ class Composer:
             "ends": whole.ends,
             "body": whole.body.decode() if whole.body else None,
         }
+        if row["kind"] == RecordType.CHANGE.name:
+            stated |= _place_of(before, row)
         if before is not None and _repeats(before, stated):
             stated["body"] = before["body"]
         if whole.ends:
@@ -262,6 +266,15 @@ class Composer:
                 "oldest_attempt": _oldest(entity),
                 "state": msgspec.json.encode(state).decode(),
             }
+
+
+def _place_of(before: Row | None, row: Row) -> Row:
+    """The place of the entity, where a CHANGE of it states none."""
+    stated = (row["envelope"] or "").encode()
+    if before is None or not before["envelope"] or is_placed(stated):
+        return {}
+    envelope = with_place(stated, before["envelope"].encode())
+    return {"envelope": envelope.decode(), "parent_address": before["parent_address"]}
 
 
 def _repeats(before: Row, row: Row) -> bool:

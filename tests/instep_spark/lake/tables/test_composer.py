@@ -166,3 +166,26 @@ async def test_changes_amount_to_what_the_specification_says(seed: int) -> None:
     alive = {row.key: row.body for row in provider.alive}
     stored = await bodies_of_a_store(provider.rows, 1)
     assert {key: comparable(body.decode()) for key, body in stored.items()} == alive
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_v3_2_5_2_a_change_of_what_is_not_known_makes_no_row(ended: bool) -> None:
+    begin = [
+        Change("c", "s", 1, "CREATE_UPDATE", "a", "t1", "p", 1, 1, 1, content='{"uuid":"a"}'),
+        Change("c", "s", 2, "DELETE", "a", "t2", "p", 2, 2, 2, ends=True),
+    ]
+    change = Change("c", "s", 3, "CHANGE", "a", "t3", "p", 3, 3, 3, content='{"x":1}', whole=False)
+    rows = [*begin, change] if ended else [change]
+    stored, made = chunk_by_chunk(rows, 10)
+    assert [row["kind"] for row in made] == (["CREATE_UPDATE", "DELETE"] if ended else [])
+    assert all(row["ends"] for row in stored.values())
+
+
+def test_v3_2_3_10_a_change_without_parent_address_leaves_the_entity_in_its_place() -> None:
+    place = '{"parent-address":["node-uuid:n"],"x":1}'
+    begin = Change("c", "s", 1, "CREATE_UPDATE", "a", "t1", "p", 1, 1, 1, content='{"uuid":"a"}')
+    change = Change("c", "s", 2, "CHANGE", "a", "t2", "p", 2, 2, 2, content='{"y":1}', whole=False)
+    rows = [replace(begin, envelope=place), replace(change, envelope='{"x":2}')]
+    stored, _ = chunk_by_chunk(rows, 1)
+    (row,) = stored.values()
+    assert json.loads(row["envelope"]) == {"parent-address": ["node-uuid:n"], "x": 2}
