@@ -59,7 +59,7 @@ class StreamWorker:
     Cancelling `run` at any await leaves the store as the last commit left it.
     """
 
-    def __init__(  # noqa: PLR0913 - its consumer makes it
+    def __init__(  # noqa: PLR0913, PLR0915 - its consumer makes it
         self,
         stream: StreamInfo,
         source: Source,
