@@ -46,12 +46,12 @@ _REBUILT = (
     # An attempt that was interrupted, and a log that was rebuilt while the clock went back: what
     # lives lay at a lower place than before, and counted as outdated (A3).
     (
-        "state a; state a; open; deliver; deliver, killed after the commit; lose log, begin anew; open;"
-        " deliver; wait; wait; wait; open; deliver; wait; wait; wait; wait"
+        "state a; state a; open; deliver; deliver, killed after the commit; lose log, begin anew;"
+        " open; deliver; wait; wait; wait; open; deliver; wait; wait; wait; wait"
     ),
     (
-        "state a; state a; state b; open; deliver; deliver; cut; lose log, begin anew; open; deliver;"
-        " deliver; open; deliver; deliver; wait; wait; wait; wait"
+        "state a; state a; state b; open; deliver; deliver; cut; lose log, begin anew; open;"
+        " deliver; deliver; open; deliver; deliver; wait; wait; wait; wait"
     ),
 )
 
