@@ -19,7 +19,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() + 1))')
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test long coverage check lint types docs wheel bench fuzz properties simulate explore mutations crash chaos pair pooler logs relay wire hostile fmt audit lock clean
+.PHONY: help demo test long coverage check lint types docs wheel bench fuzz properties simulate explore mutations mutants crash chaos pair pooler logs relay wire hostile fmt audit lock clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -81,6 +81,9 @@ explore: $(READY) ## Visit STATES states of each machine (1,000,000): every shor
 
 mutations: $(READY) ## Decide wrongly in each function of the table of rules: a test finds it (ARGS="A3 S1")
 	$(BIN)/python -m tests.rules $(ARGS)
+
+mutants: $(READY) ## Make COUNT mistakes (600, 0: all) of SEED by a program: explorer or a test finds them
+	$(BIN)/python -m tests.mutants --count $(or $(COUNT),600) --seed $(or $(SEED),1) $(ARGS)
 
 crash: $(READY) ## Kill the consumer ROUNDS times (100) on SQLite, then on PostgreSQL
 	$(BIN)/python -m tests.crash.rounds --rounds $(or $(ROUNDS),100) $(ARGS)
