@@ -16,6 +16,7 @@ from instep.cli.debug import DEBUG
 from instep.cli.log_lines import OUTPUT, log_to_stderr
 from instep.cli.output import Format, json_bytes, plain, plain_lines, stamp
 from instep.config.entry_points import install_hint
+from instep.config.lines import with_line
 from instep.errors import (
     ConfigurationError,
     InstepError,
@@ -66,7 +67,8 @@ def _print_error(error: Exception) -> Never:
         error = ConfigurationError(f"a package is missing: {error}", hint=hint)
     match error:
         case InstepError():
-            what, where, to_do = error.message, error.where, error.hint
+            where = with_line(error.where, str(error.data.get("key", "")))
+            what, to_do = error.message, error.hint
         case OSError():
             what = error.strerror or str(error) or type(error).__name__
             where, to_do = str(error.filename or ""), ""
