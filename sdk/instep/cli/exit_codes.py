@@ -67,8 +67,7 @@ def _print_error(error: Exception) -> Never:
         error = ConfigurationError(f"a package is missing: {error}", hint=hint)
     match error:
         case InstepError():
-            where = with_line(error.where, str(error.data.get("key", "")))
-            what, to_do = error.message, error.hint
+            what, where, to_do = error.message, error.where, error.hint
         case OSError():
             what = error.strerror or str(error) or type(error).__name__
             where, to_do = str(error.filename or ""), ""
@@ -88,6 +87,8 @@ def _print_error(error: Exception) -> Never:
         typer.echo(json_bytes(line), err=True)
     else:
         lines = [f"error: {what}"]
+        if isinstance(error, ConfigurationError):
+            where = with_line(where, str(error.data.get("key", "")))
         lines += [f"  where: {where}"] if where else []
         lines += [f"  to do: {to_do}"] if to_do else []
         typer.echo("\n".join(map(plain, lines)), err=True)
