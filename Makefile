@@ -19,7 +19,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() + 1))')
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test long coverage check lint types docs wheel bench fuzz properties simulate mutations crash chaos pair pooler logs relay wire hostile fmt audit lock clean
+.PHONY: help demo test long coverage check lint types docs wheel bench fuzz properties simulate explore mutations mutants crash chaos pair pooler logs relay wire hostile fmt audit lock clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -76,8 +76,14 @@ properties: $(READY) ## Run the property tests for long, with new random example
 simulate: $(READY) ## Run SEEDS seeds of the simulation (300), or SEED alone with its trace
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --trace,--seeds $(or $(SEEDS),300)) $(ARGS)
 
+explore: $(READY) ## Visit STATES states of each machine (1,000,000): every short history (ARGS="--small")
+	$(BIN)/python -m tests.explore --states $(or $(STATES),1000000) $(ARGS)
+
 mutations: $(READY) ## Decide wrongly in each function of the table of rules: a test finds it (ARGS="A3 S1")
 	$(BIN)/python -m tests.rules $(ARGS)
+
+mutants: $(READY) ## Make COUNT mistakes (600, 0: all) of SEED by a program: explorer or a test finds them
+	$(BIN)/python -m tests.mutants --count $(or $(COUNT),600) --seed $(or $(SEED),1) $(ARGS)
 
 crash: $(READY) ## Kill the consumer ROUNDS times (100) on SQLite, then on PostgreSQL
 	$(BIN)/python -m tests.crash.rounds --rounds $(or $(ROUNDS),100) $(ARGS)

@@ -45,7 +45,9 @@ __all__ = [
     "Continuity",
     "ContinuityCheck",
     "ContinuityFinding",
+    "at_place_of_another",
     "classify",
+    "ends_before",
     "is_gap",
     "is_new_log",
     "partition_of",
@@ -130,6 +132,43 @@ def is_new_log(first: RecordHeader, position: Position) -> bool:
     ends = first.kind.ends_entity
     shared = ends and first.offset == committed and position.recently(first.token)
     return first.offset <= committed and not shared
+
+
+def at_place_of_another(
+    records: Sequence[RecordHeader], barrier: SweepBarrier
+) -> RecordHeader | None:
+    """A record at the very place where an attempt found the last one before it, and another one:
+    then the log is another one, whatever its times. A TOMBSTONE may share the place of its DELETE.
+    """
+    if barrier.token is None or not records:
+        return None
+    first, last, goals = records[0], records[-1], barrier.offsets
+    if isinstance(records, Columns):
+        goal = goals.get(first.partition, -1)
+        if not first.offset <= goal <= last.offset:
+            return None
+    for record in records:
+        partition, at_us = record.partition, record.appended_at_us
+        if record.offset < 0 or record.offset != goals.get(partition) or record.kind.ends_entity:
+            continue
+        other_token = len(goals) == 1 and record.token != barrier.token
+        if other_token or at_us != barrier.appended_us.get(partition, at_us):
+            return record
+    return None
+
+
+def ends_before(position: Position, barrier: SweepBarrier) -> bool:
+    """Whether what an attempt has read ends before what was committed before it, in a partition;
+    False where nothing is known of that.
+    """
+    if barrier.token is None:
+        return False
+    if not barrier.offsets:
+        return position.appended_at_us < barrier.appended_at_us
+    return any(
+        position.offsets.get(partition, -1) < offset < UNREACHABLE_OFFSET
+        for partition, offset in barrier.offsets.items()
+    )
 
 
 def _last_offset(partition: str, position: Position) -> int:

@@ -56,6 +56,8 @@ from instep.alignment.commit_batches import advanced_position, batch_at, decode_
 from instep.alignment.continuity import (
     Continuity,
     ContinuityCheck,
+    at_place_of_another,
+    ends_before,
     is_new_log,
     partition_of,
     proves_continued,
@@ -480,6 +482,11 @@ class Alignment:
     ) -> Sequence[RecordHeader] | None:
         """The records to go on with; None: they cannot be used now (A2, A21)."""
         position = self.position
+        if not self._baseline and position.phase is Phase.ALIGNING:
+            other = at_place_of_another(records, position.barrier)
+            if other is not None:
+                self._on_continuity(Continuity.NEW_LOG, other, now_us)
+                return None
         if self._continuity.settled:
             if position.phase is not Phase.ALIGNED:
                 return records
@@ -597,6 +604,10 @@ class Alignment:
         or all, because the log is empty, and no other stream has content (A19).
         """
         self._estimate_requested = False
+        if estimate.unmarked and self._may_be_another_log:
+            self._new_log = True
+            self.realign("its log ends before what was read of it once: it may be another one")
+            return
         estimate = self._with_holds(estimate)
         share, least = self.settings.sweep_guard_share, self.settings.sweep_guard_records
         empty = self._log_was_empty and estimate.unmarked > 0
@@ -607,6 +618,15 @@ class Alignment:
             self._move(AlignmentEvent.SWEEP_HELD)
         else:
             self._move(AlignmentEvent.SWEEP_BEGUN)
+
+    @property
+    def _may_be_another_log(self) -> bool:
+        """Whether the attempt has read a log to its end that is shorter than the one that its
+        records were compared with. An end that has left the log may explain that. So may a log that
+        was rebuilt while a clock went back: then A3 has taken what is live for outdated.
+        """
+        read = self.position.attempt_records > 0 and not self._baseline
+        return read and ends_before(self.position, self.position.barrier)
 
     @property
     def _others_stated(self) -> bool:

@@ -16,6 +16,7 @@ from instep.cli.debug import DEBUG
 from instep.cli.log_lines import OUTPUT, log_to_stderr
 from instep.cli.output import Format, json_bytes, plain, plain_lines, stamp
 from instep.config.entry_points import install_hint
+from instep.config.lines import with_line
 from instep.errors import (
     ConfigurationError,
     InstepError,
@@ -86,6 +87,8 @@ def _print_error(error: Exception) -> Never:
         typer.echo(json_bytes(line), err=True)
     else:
         lines = [f"error: {what}"]
+        if isinstance(error, ConfigurationError):
+            where = with_line(where, str(error.data.get("key", "")))
         lines += [f"  where: {where}"] if where else []
         lines += [f"  to do: {to_do}"] if to_do else []
         typer.echo("\n".join(map(plain, lines)), err=True)

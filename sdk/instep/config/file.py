@@ -209,7 +209,8 @@ def _parsed(path: Path, place: str) -> dict[str, Any]:
             hint="is it a configuration file?",
         )
     try:
-        return tomllib.loads(raw.decode())
+        # Some editors begin a file with a byte order mark.
+        return tomllib.loads(raw.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ConfigurationError(
@@ -311,7 +312,23 @@ def _only_known(table: Mapping[str, Any], known: Iterable[str], where: str) -> N
     known = tuple(known)
     for key in table:
         if key not in known:
-            raise unknown_key(key, known, where)
+            raise unknown_key(key, known, where, elsewhere=_places_of(key))
+
+
+def _places_of(key: str) -> list[str]:
+    """The tables of a consumer, and of the file, where a key of the core would stand."""
+    places = ["the top of the file"] if key in FileTable.__struct_fields__ else []
+    if key in ("name", *_Placing.__struct_fields__):
+        places.append("[[consumers]]")
+    return places + _tables_with(key, ConsumerSettings, "consumers.settings")
+
+
+def _tables_with(key: str, struct: type[msgspec.Struct], path: str) -> list[str]:
+    places = [f"[{path}]"] if key in struct.__struct_fields__ else []
+    for name, inner in get_type_hints(struct).items():
+        if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+            places += _tables_with(key, inner, f"{path}.{name}")
+    return places
 
 
 def _needed(table: Mapping[str, Any], key: str, where: str) -> Any:

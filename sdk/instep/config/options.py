@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import EnumMeta
 from typing import Any, Final, TypeVar, get_args, get_type_hints
 
@@ -22,7 +22,7 @@ _CONVERTING: Final = threading.RLock()
 """The structs of plug-ins are known at run time only, and msgspec describes a class at its first
 use: one thread at a time (`instep.model.conversion`).
 """
-_TYPE: Final = re.compile(r"`(\w+)`")
+_TYPE: Final = re.compile(r"`(\w+(?: \| \w+)*)`")
 _NAMES_OF_TYPES: Final = {
     "int": "a whole number",
     "float": "a number",
@@ -70,11 +70,17 @@ def read_table(
         raise _not_usable(struct, error, where) from None
 
 
-def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigurationError:
-    """The error for an unknown key, with the likely key and all known ones."""
+def unknown_key(
+    key: str, known: Iterable[str], where: str, *, elsewhere: Sequence[str] = ()
+) -> ConfigurationError:
+    """The error for an unknown key, with the tables where it would be known, or the likely key, and
+    all known ones.
+    """
     known = sorted(known)
     close = difflib.get_close_matches(key, known, n=1)
     guess = f"did you mean {close[0]!r}? " if close else ""
+    if elsewhere:
+        guess = f"it belongs in {' or '.join(elsewhere)}; "
     return ConfigurationError(
         f"unknown key {key!r}",
         where=where,
@@ -88,13 +94,19 @@ def _not_usable(
     struct: type[msgspec.Struct], error: msgspec.ValidationError, where: str
 ) -> ConfigurationError:
     text, _, at = str(error).partition(" - at `$")
-    text = _TYPE.sub(lambda match: _NAMES_OF_TYPES.get(match[1], match[0]), text)
+    text = _TYPE.sub(_in_words, text)
     key = at.rstrip("`").removeprefix(".")
     if not key:
         return ConfigurationError(text, where=where)
     return ConfigurationError(
         f"the key {key!r} is not usable: {text}", where=where, hint=_allowed(struct, key), key=key
     )
+
+
+def _in_words(types: re.Match[str]) -> str:
+    """Types as a reader of TOML names them, which has no null; as they are where one has no name."""
+    names = [_NAMES_OF_TYPES.get(one) for one in types[1].split(" | ") if one != "null"]
+    return " or ".join(name for name in names if name) if all(names) and names else types[0]
 
 
 def _allowed(struct: type[msgspec.Struct], key: str) -> str:

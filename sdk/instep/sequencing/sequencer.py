@@ -869,7 +869,12 @@ class Sequencer:
                 outcome.duplicates += fresh
             else:
                 outcome.refused += [(message, reason) for message in fresh]
-            gone.difference_update([message.number for message in fresh])
+            fresh_numbers = {message.number for message in fresh}
+            gone -= fresh_numbers
+            # What took the place of an earlier content has not come to stay: that one's end stands.
+            self._window.superseded = [
+                number for number in self._window.superseded if number not in fresh_numbers
+            ]
         outcome.dropped += sorted(gone)
         sizes, self._window.dropped_bytes = self._window.dropped_bytes, {}
         outcome.dropped_bytes |= {number: sizes[number] for number in gone}

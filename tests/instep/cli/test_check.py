@@ -169,7 +169,7 @@ def test_the_real_command_ends_with_2(file: Path) -> None:
     assert shown == b""
     assert errors.decode() == (
         "error: unknown key 'nmae'\n"
-        f"  where: {file}: consumers[0]\n"
+        f"  where: {file}: consumers[0] (line 3)\n"
         "  to do: did you mean 'name'? known keys: isolation, memory_limit_bytes, name, settings,"
         " sink, source, workers\n"
     )

@@ -1,0 +1,125 @@
+"""The worlds that are explored: each a kind of log or of sequence, within bounds.
+
+The small ones are closed: no history within their bounds is left out. The large ones are visited as
+far as time allows.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from instep.sequencing import (
+    ChangedContentPolicy,
+    FaultPolicy,
+    GapPolicy,
+    IncompleteBehavior,
+    LastResort,
+    SequencerSettings,
+    TimeoutBehavior,
+)
+from tests.explore.alignment.provider import Log
+from tests.explore.alignment.world import AlignmentWorld, Bounds
+from tests.explore.search import replay
+from tests.explore.sequencing.world import SequenceBounds, SequenceWorld
+
+__all__ = ["ALIGNMENT", "BEGUN", "LARGE_ALIGNMENT", "LARGE_SEQUENCES", "SEQUENCES"]
+
+_COMPACTED: Final = Log()
+_TRUNCATED: Final = Log(compacted=False)
+
+ALIGNMENT: Final = {
+    "compacted": AlignmentWorld(_COMPACTED, Bounds(changes=1, faults=1)),
+    "realigned": AlignmentWorld(_COMPACTED, Bounds(changes=1, faults=0, commands=1)),
+    "without offsets": AlignmentWorld(
+        Log(offsets=False, tombstone_after_delete=True), Bounds(changes=2, faults=0)
+    ),
+    "alone": AlignmentWorld(_COMPACTED, Bounds(keys="a", changes=2, faults=0, alone=True)),
+    "truncated": AlignmentWorld(_TRUNCATED, Bounds(changes=2, faults=0, truncations=1)),
+}
+
+
+def _begun(log: Log, bounds: Bounds, *further: str) -> AlignmentWorld:
+    """A world whose stream is aligned, with one entity, and what happened then."""
+    world = AlignmentWorld(log, Bounds(changes=2, faults=1))
+    history = ("open", "state a", "deliver", "wait", "wait", "wait", *further)
+    return replay(world, history).within(bounds)
+
+
+BEGUN: Final = {
+    "compacted, an end unread": _begun(_COMPACTED, Bounds(changes=1, faults=1), "cut", "end a"),
+    "truncated, a reader who is overtaken": _begun(
+        _TRUNCATED, Bounds(changes=2, faults=0, truncations=2)
+    ),
+}
+"""Worlds that begin further on, so that a shortest history is short."""
+
+LARGE_ALIGNMENT: Final = {
+    "compacted": AlignmentWorld(_COMPACTED, Bounds(changes=3, faults=2)),
+    "one entity": AlignmentWorld(_COMPACTED, Bounds(keys="a", changes=2, faults=1, commands=1)),
+    "two partitions": AlignmentWorld(Log(partitions=2), Bounds(changes=3, faults=2)),
+    "three entities": AlignmentWorld(_COMPACTED, Bounds(keys="abc", changes=3, faults=1)),
+    "without offsets": AlignmentWorld(Log(offsets=False), Bounds(changes=3, faults=2)),
+    "tombstones after deletes": AlignmentWorld(
+        Log(tombstone_after_delete=True), Bounds(changes=3, faults=2)
+    ),
+    "a clock that goes back": AlignmentWorld(
+        Log(rebuilds_at_once=True), Bounds(changes=3, faults=2)
+    ),
+    "tokens by place": AlignmentWorld(Log(tokens_by_place=True), Bounds(changes=3, faults=2)),
+    "alone": AlignmentWorld(_COMPACTED, Bounds(changes=2, faults=2, alone=True)),
+    "truncated": AlignmentWorld(_TRUNCATED, Bounds(changes=3, faults=1, truncations=1)),
+    "truncated without offsets": AlignmentWorld(
+        Log(compacted=False, offsets=False), Bounds(changes=3, faults=2)
+    ),
+}
+
+
+def _quick(**settings: object) -> SequencerSettings:
+    """A sequence whose times are a second each."""
+    return msgspec.convert(
+        {
+            "gap_deadline_s": 1.0,
+            "gap_repeat_s": 1.0,
+            "gap_attempts": 1,
+            "keep_ended_s": 1.0,
+            "keep_copies_s": 2.0,
+            "remembered_contents": 1,
+            **settings,
+        },
+        SequencerSettings,
+    )
+
+
+_KINDS: Final = {
+    "as it comes": _quick(),
+    "in any order": _quick(ordered=False, gap_last_resort=LastResort.SKIP),
+    "waiting for what was faulted": _quick(
+        fault_policy=FaultPolicy.WAIT, gap_policy=GapPolicy.WAIT, gap_last_resort=LastResort.SKIP
+    ),
+    "discarding what is behind a gap": _quick(
+        incomplete=IncompleteBehavior.DISCARD, gap_policy=GapPolicy.FAIL
+    ),
+    "failing with a fault": _quick(
+        incomplete=IncompleteBehavior.FAULT,
+        fault_policy=FaultPolicy.FAIL,
+        on_changed=ChangedContentPolicy.FAIL,
+    ),
+    "realigning": _quick(gap_policy=GapPolicy.REALIGN, on_changed=ChangedContentPolicy.REALIGN),
+    "acknowledged when released": _quick(
+        acknowledge_buffered=False, idle_timeout_s=1.0, on_timeout=TimeoutBehavior.TERMINATE
+    ),
+    "with little room": _quick(limit_messages=1, limit_gaps=1, limit_jump=2),
+}
+
+_SMALL: Final = SequenceBounds(numbers=2, arrivals=1, requests=1, faults=0)
+_LARGE: Final = SequenceBounds(numbers=3, arrivals=3, requests=2, faults=1)
+
+SEQUENCES: Final = {name: SequenceWorld(settings, _SMALL) for name, settings in _KINDS.items()} | {
+    "two requests": SequenceWorld(_quick(), SequenceBounds(1, arrivals=1, requests=2, faults=0)),
+    "with failures": SequenceWorld(_quick(), SequenceBounds(2, arrivals=2, requests=0, faults=1)),
+}
+LARGE_SEQUENCES: Final = {
+    name: SequenceWorld(settings, _LARGE) for name, settings in _KINDS.items()
+}
