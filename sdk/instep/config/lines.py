@@ -42,7 +42,7 @@ def find_line(text: str, path: str) -> int | None:
     for number, line in _lines(text):
         found: list[tuple[str | int, ...]] = []
         if header := _HEADER.match(line):
-            table = _header(header[1] == "[[", header[2], counts)
+            table = _header(header[2], counts, of_array=header[1] == "[[")
             found.append(table)
         elif assigned := _KEY.match(line):
             at = (*table, *_names(assigned[1]))
@@ -69,7 +69,7 @@ def _lines(text: str) -> list[tuple[int, str]]:
 
 
 def _header(
-    of_array: bool, name: str, counts: dict[tuple[str | int, ...], int]
+    name: str, counts: dict[tuple[str | int, ...], int], *, of_array: bool
 ) -> tuple[str | int, ...]:
     """The path of a table. In an array of tables, a name stands for the last one so far."""
     path: tuple[str | int, ...] = ()

@@ -104,7 +104,7 @@ def _not_usable(
 
 
 def _in_words(types: re.Match[str]) -> str:
-    """Types as a reader of TOML names them, which has no null; as they are where one has no name."""
+    """Types as a reader of TOML names them; as they are where one has no name there."""
     names = [_NAMES_OF_TYPES.get(one) for one in types[1].split(" | ") if one != "null"]
     return " or ".join(name for name in names if name) if all(names) and names else types[0]
 
