@@ -28,6 +28,7 @@ OPAQUE = {
     "deviations",
     "envelope",
     "evidence",
+    "monitor",
     "headers",
     "info",
     "intake",

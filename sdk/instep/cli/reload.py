@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import typer
 
-from instep.cli.output import plain
+from instep.cli.output import Format, FormatOption, json_line, plain
 from instep.cli.store import ConfigArgument
 from instep.config.file import default_path, load
 from instep.config.plugins import check
@@ -31,7 +31,7 @@ class ReloadError(InstepError):
     code = "reload"
 
 
-def reload(config: ConfigArgument = None) -> None:
+def reload(config: ConfigArgument = None, output: FormatOption = Format.TABLE) -> None:
     """Let the process that runs this configuration read it again, and say what it took over.
 
     The file is checked first: one that is wrong is not even shown to the process. The process is
@@ -62,7 +62,10 @@ def reload(config: ConfigArgument = None) -> None:
         time.sleep(_LOOK_EVERY_S)
     if not told["reloaded"]:
         raise ReloadError(str(told["text"]), where=url)
-    typer.echo(plain(str(told["text"])))
+    if output is Format.JSONL:
+        json_line({"pid": pid, "text": str(told["text"])})
+    else:
+        typer.echo(plain(str(told["text"])))
 
 
 def _status(url: str) -> dict[str, Any]:

@@ -231,8 +231,8 @@ def _monitor(one: StreamStatus) -> dict[str, Any] | None:
     if said is None:
         return None
     return {
-        "read": said.read_id or None,
-        "written": said.written_id or None,
+        "read_id": said.read_id,
+        "written_id": said.written_id,
         "lag_records": said.lag_records,
         "connections": said.connections,
         "difference": said.difference,
@@ -242,7 +242,7 @@ def _monitor(one: StreamStatus) -> dict[str, Any] | None:
 def _monitor_text(said: dict[str, Any]) -> str:
     lag = said["lag_records"]
     told = [f"{lag:,} records behind"] if lag is not None else []
-    told.append(f"read up to {said['read'] or 'nothing'}, written {said['written'] or 'nothing'}")
+    told.append(f"read up to {said['read_id'] or 'nothing'}, written {said['written_id'] or 'nothing'}")
     if (count := said["connections"]) is not None:
         told.append(f"{count} connection{'' if count == 1 else 's'} of this client")
     return "; ".join(told)

@@ -543,16 +543,22 @@ def _in_world_of(drawn_by: int, seed: int, *, as_first: bool = False) -> None:
     simulate(seed, options=(log, faults))
 
 
-def _ends_by_address() -> None:
-    def in_memory(
-        stream: StreamInfo | None = None, **options: Any
-    ) -> AbstractAsyncContextManager[Stage]:
-        return stage(stream=stream, **options)
+def _in_memory(
+    stream: StreamInfo | None = None, **options: Any
+) -> AbstractAsyncContextManager[Stage]:
+    return stage(stream=stream, **options)
 
+
+def _ends_by_address() -> None:
     test = test_key_reconciliation
     asyncio.run(
-        test.test_a13_the_end_of_what_a_baseline_knew_hides_no_statement_of_another(in_memory)
+        test.test_a13_the_end_of_what_a_baseline_knew_hides_no_statement_of_another(_in_memory)
     )
+
+
+def _rows_by_place() -> None:
+    test = test_key_reconciliation
+    asyncio.run(test.test_a13_a_statement_of_a_baseline_goes_to_the_row_of_its_place(_in_memory))
 
 
 CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[], object]]]] = {
@@ -656,7 +662,7 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
     ),
     "place of a baseline not read": (
         _place_of_a_baseline_not_read,
-        lambda: simulate(188, as_second=True),
+        _rows_by_place,
     ),
     "snapshot taken for a redelivery": (
         _snapshot_taken_for_a_redelivery,

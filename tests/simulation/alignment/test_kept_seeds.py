@@ -54,6 +54,16 @@ def test_a_further_seed_that_once_failed(seed: int) -> None:
     simulate(seed, as_second=True)
 
 
+KEPT_PRESENT = {
+    401: "the simulation missed an end of what was made anew, and a baseline had shown already",
+}
+
+
+@pytest.mark.parametrize("seed", KEPT_PRESENT)
+def test_a_present_seed_that_once_failed(seed: int) -> None:
+    simulate(seed)
+
+
 @pytest.mark.parametrize("seed", [59, 87])
 def test_records_after_a_provider_went_back_are_not_taken_for_known(seed: int) -> None:
     """In a log without offsets: a record was stated again, and what follows it then skipped."""
