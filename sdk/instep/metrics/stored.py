@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from math import inf
+from typing import TYPE_CHECKING
 
 from instep.alignment.lag import Fidelity, fidelity
 from instep.model.entities import StreamStatus
 from instep.model.position import Phase
-from instep.ports.reader import Follower, SequenceCounts
 from instep.runtime.health import (
     ConsumerState,
     Health,
@@ -18,6 +18,9 @@ from instep.runtime.health import (
     StreamHealth,
     margin_s,
 )
+
+if TYPE_CHECKING:
+    from instep.ports.reader import Follower, SequenceCounts
 
 __all__ = ["behind_of", "margin_s", "stored_fidelity", "stored_healths"]
 
@@ -117,7 +120,11 @@ def _intake(
 ) -> IntakeHealth | None:
     if counts is None and follower is None:
         return None
-    counts = counts or SequenceCounts(0, 0, 0)
+    if counts is None:
+        # Here, not above: `instep status` imports next to nothing.
+        from instep.ports.reader import SequenceCounts
+
+        counts = SequenceCounts(0, 0, 0)
     heard = follower is not None and follower.heard_s <= follower.stale_after_s
     return IntakeHealth(
         address="as last heard" if heard else "",
