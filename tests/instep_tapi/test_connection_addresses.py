@@ -178,4 +178,4 @@ async def test_the_profile_is_stated_or_set(options: dict[str, str], tapi: str) 
     provider.undeclared = "record-content"
     async with serving(provider, **options) as source:
         (stream,) = await source.discover()
-    assert stream.details["tapi"] == tapi
+    assert stream.details["edition"] == tapi

@@ -532,7 +532,7 @@ _LOGS: Final = [
     Mutation(
         "A13",
         "adapters/instep_tapi/wire/context_tree.py::_entity_class",
-        "return None if later in _KNOWN_CLASSES or",
+        "return None if later in OBJECT_CLASSES or",
         "return None if",
         f"{_TB}::test_a13_3_8_1_2_a_reference_is_no_statement",
     ),

@@ -61,6 +61,7 @@ _objects: Final = msgspec.json.Decoder(
 _PLACE_MEMBER: Final = "parent-address"
 _PLACE: Final = f'"{_PLACE_MEMBER}"'.encode()
 _Members = dict[str, msgspec.Raw]
+_members: Final = msgspec.json.Decoder(_Members).decode
 
 
 class UnresolvedError(Exception):
@@ -448,8 +449,8 @@ def with_place(envelope: bytes, before: bytes) -> bytes:
     entity has not moved.
     """
     try:
-        kept = msgspec.json.decode(before or b"{}", type=_Members).get(_PLACE_MEMBER)
-        stated = msgspec.json.decode(envelope or b"{}", type=_Members)
+        kept = _members(before or b"{}").get(_PLACE_MEMBER)
+        stated = _members(envelope or b"{}")
     except msgspec.DecodeError:
         return envelope
     return envelope if kept is None else msgspec.json.encode(stated | {_PLACE_MEMBER: kept})

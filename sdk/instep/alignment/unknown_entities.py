@@ -1,4 +1,4 @@
-"""A CHANGE of an entity that is not stored (TR-548 v3.2, 5.2). Pure.
+"""A CHANGE of an entity that is not stored (TR-548 5.2 of v3.2). Pure.
 
 It makes no row: "the client should initiate a realignment by initiating a request with no token".
 That is made once for an entity. If the attempt does not state it, the provider deviates: each such
@@ -36,7 +36,7 @@ __all__ = [
 
 CHANGE_WITHOUT_ENTITY: Final = "change-without-entity"
 """The deviation: an attempt has not stated what a CHANGE names."""
-QUARANTINE_REASON: Final = "a CHANGE of an entity that is not stored (TR-548 v3.2, 5.2)"
+QUARANTINE_REASON: Final = "a CHANGE of an entity that is not stored (TR-548 5.2 of v3.2)"
 MAX_UNKNOWN: Final = 256
 """So many entities are remembered. What a CHANGE names beyond them is taken as absent."""
 

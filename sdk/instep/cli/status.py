@@ -242,7 +242,8 @@ def _monitor(one: StreamStatus) -> dict[str, Any] | None:
 def _monitor_text(said: dict[str, Any]) -> str:
     lag = said["lag_records"]
     told = [f"{lag:,} records behind"] if lag is not None else []
-    told.append(f"read up to {said['read_id'] or 'nothing'}, written {said['written_id'] or 'nothing'}")
+    read, written = said["read_id"] or "nothing", said["written_id"] or "nothing"
+    told.append(f"read up to {read}, written {written}")
     if (count := said["connections"]) is not None:
         told.append(f"{count} connection{'' if count == 1 else 's'} of this client")
     return "; ".join(told)

@@ -26,7 +26,7 @@ class Severity(StrEnum):
 
 
 class Alert(msgspec.Struct, frozen=True):
-    """One alert."""
+    """One alert: when it fires, and what its page in the run book says."""
 
     name: str
     expression: str

@@ -37,7 +37,7 @@ STREAMS_SHOWN: Final = 2_000
 
 
 class FigureKind(StrEnum):
-    """How a figure moves."""
+    """How a figure moves: up and down, or up only."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -63,7 +63,7 @@ Read = Callable[[Any, Sequence[Fault]], "Value | Mapping[Any, Value]"]
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One figure."""
+    """One figure: its name, unit and labels, and the question that it answers."""
 
     name: str
     """Of the metric: `instep_stream_heard_age_seconds`."""
@@ -86,7 +86,7 @@ class Figure(msgspec.Struct, frozen=True):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """All labels, in order."""
+        """All of its labels, in the order in which they are written."""
         names = ("consumer", "stream") if self.subject is Subject.STREAM else ("consumer",)
         return (*names, self.label) if self.label else names
 

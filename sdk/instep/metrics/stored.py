@@ -122,7 +122,7 @@ def _intake(
         return None
     if counts is None:
         # Here, not above: `instep status` imports next to nothing.
-        from instep.ports.reader import SequenceCounts
+        from instep.ports.reader import SequenceCounts  # noqa: PLC0415 - see above
 
         counts = SequenceCounts(0, 0, 0)
     heard = follower is not None and follower.heard_s <= follower.stale_after_s

@@ -1,5 +1,5 @@
 """The entities that exist by what is landed, for streams that state changes: a CHANGE of one that
-does not is not landed (TR-548 v3.2, 5.2). They are read from the table once, and followed.
+does not is not landed (TR-548 5.2 of v3.2). They are read from the table once, and followed.
 """
 
 from __future__ import annotations

@@ -371,7 +371,8 @@ class Checks:
             # What it states may have been made anew since, which the stream has not come to yet.
             anew = row is not None and not row.token and log.by_key[key][-1] is not record
             self._require(
-                row is None or newer or due or (baseline and anew), f"the position is ahead: {place} is not done"
+                row is None or newer or due or (baseline and anew),
+                f"the position is ahead: {place} is not done",
             )
             return
         if baseline and log.by_key[key][-1] is not record:

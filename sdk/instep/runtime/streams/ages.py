@@ -45,7 +45,7 @@ class StreamAges:
         self._feed, self._read_ahead = feed, read_ahead
 
     def disconnected(self) -> None:
-        """That connection is over."""
+        """The connection is over: nothing is heard until the next one."""
         self._heard_s, self._record_s = self._last_heard_s(), self._last_record_s()
         self._feed = self._read_ahead = None
 
