@@ -138,6 +138,8 @@ def test_a2_a_partition_that_stays_silent_has_not_shown_where_it_begins() -> Non
     assert driver.converges()
     assert driver.swept == []
     assert driver.starts[openings] is Start.OLDEST
+    # One attempt was enough: it was not taken for another log at its end.
+    assert (driver.core.position.attempt, driver.core.position.lineage) == (2, 1)
 
 
 def test_a2_what_came_before_the_restart_shows_is_marked_too() -> None:

@@ -45,7 +45,7 @@ from tests.instep.alignment import (
     test_sweep_trigger,
 )
 from tests.instep.runtime import test_retry
-from tests.instep_sql.entities import test_key_reconciliation
+from tests.instep_sql.entities import test_commit, test_key_reconciliation
 from tests.instep_sql.store_kit import Stage, stage
 from tests.simulation.alignment import test_kept_seeds
 from tests.simulation.alignment.options import drawn, further
@@ -450,9 +450,7 @@ _NEWER: Final = 'instep_entity."offset" > excluded."offset"'
 MUTATIONS: Final[dict[str, Callable[[], list[Change]]]] = {
     "sweep on rewind": _sweep_on_rewind,
     "token before data": _token_before_data,
-    "unmarked equal record": _sql("_UNLESS_NEWER", _NEWER, _NEWER.replace(">", ">=")),
     "newer record overwritten": _sql("_UNLESS_NEWER", _NEWER, "0"),
-    "sweep across lineage": _sql("_UNLESS_NEWER", _LINEAGE, ""),
     "end across lineage": _sql("_END", "lineage = ?", "(1 OR lineage = ?)"),
     "newer record ended": _sql("_END", '"offset" > ?', '("offset" > ? AND 0)'),
     "mark not written": _sql("_UNLESS_NEWER", "attempt = excluded.attempt, ", ""),
@@ -632,15 +630,26 @@ CAUGHT_BY_A_TEST: Final[dict[str, tuple[Callable[[], list[Change]], Callable[[],
     ),
     "repetition taken for silence": (
         _repetition_taken_for_silence,
-        lambda: test_kept_seeds.test_what_comes_once_more_is_no_silence(0),
+        test_sweep_trigger.test_what_comes_once_more_is_no_silence,
     ),
     "opening known too well": (
         _opening_known_too_well,
         test_sweep_trigger.test_a_record_that_may_be_older_than_the_opening_does_not_pass,
     ),
+    # A log that ends before ours is read once more, so the simulation does not show these two.
+    "unmarked equal record": (
+        _sql("_UNLESS_NEWER", _NEWER, _NEWER.replace(">", ">=")),
+        lambda: asyncio.run(
+            test_commit.test_a3_same_or_older_stored_is_written_and_marked(_in_memory, 9)
+        ),
+    ),
+    "sweep across lineage": (
+        _sql("_UNLESS_NEWER", _LINEAGE, ""),
+        lambda: asyncio.run(test_commit.test_a3_another_lineage_does_not_compare(_in_memory)),
+    ),
     "time ahead taken for the head": (
         _time_ahead_taken_for_the_head,
-        lambda: simulate(2353, as_first=True),
+        test_sweep_trigger.test_no_time_shows_the_head_before_what_was_read_of_the_log_once,
     ),
     "address of an end not read": (_address_of_an_end_not_read, _ends_by_address),
     "address of an end tells no key": (_address_of_an_end_tells_no_key, _ends_by_address),
