@@ -169,6 +169,6 @@ def test_all_processes_are_on_the_same_port(tmp_path: Path, top: str, more: str)
         await_ready(address, 200)
         status, text = page(address, "/metrics")
         assert status == 200
-        assert 'instep_consumer_ready{consumer="east"} 1.0' in text
+        assert 'instep_consumer_ready{consumer="east"} 1\n' in text
         assert 'instep_stream_heard_age_seconds{consumer="east",stream="' in text
         assert "instep_consumer_store_answer_age_seconds{" in text
