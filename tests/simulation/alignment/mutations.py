@@ -460,7 +460,7 @@ MUTATIONS: Final[dict[str, Callable[[], list[Change]]]] = {
     "newer record overwritten": _sql("_UPSERTS", _NEWER, "0"),
     "end across lineage": _sql("_END", "lineage = ?", "(1 OR lineage = ?)"),
     "newer record ended": _sql("_END", '"offset" > ?', '("offset" > ? AND 0)'),
-    "mark not written": _sql("_UPSERTS", "attempt = excluded.attempt, ", ""),
+    "mark not written": _sql("_UPSERTS", "attempt = excluded.attempt,", ""),
     "attempt on a resumed stream": _attempt_on_resumed_stream,
     "guard removed": _guard_removed,
     "sweep estimate skipped": _sweep_estimate_skipped,
