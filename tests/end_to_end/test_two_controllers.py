@@ -91,7 +91,7 @@ def test_a_command_says_whose_it_is(
     of_west = lines(instep(*west, "--format", "jsonl"))
     assert {line["consumer"] for line in of_both} == set(NAMES)
     for line in of_both + of_west:
-        for growing in ("behind_s", "heard_s"):
+        for growing in ("behind_s", "heard_s", "margin_s"):
             line.pop(growing, None)
     assert of_west == [line for line in of_both if line["consumer"] == "west"]
     assert all(name in instep(*both).stdout for name in NAMES)
