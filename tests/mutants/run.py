@@ -72,8 +72,8 @@ def _run(mutant: Mutant, tests: Sequence[str], answer: Any) -> None:
     answer.send("SURVIVED" if code == pytest.ExitCode.OK else "test")
 
 
-_MOST_STATES: Final = 3_000
-"""Of each world: as many as show most mistakes within a second or two."""
+_MOST_STATES: Final = 8_000
+"""Of each world: as many as show most mistakes within a few seconds."""
 
 
 def _make(mutant: Mutant) -> bool:

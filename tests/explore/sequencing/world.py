@@ -6,7 +6,7 @@ process may be killed. What must hold is what the rules promise of the store and
 
 - each number is delivered at most once and, where order is asked for, in rising order (S1, S2);
 - what is acknowledged is durable, and no number is acknowledged and cancelled (S3, S5);
-- a refused request changes nothing (S11);
+- a refused request changes nothing (S11), and a sequence that has ended accepts nothing (S10);
 - what was accepted is delivered, waits, or lies in the dead letter with its end (S13);
 - each number that delivery has passed was delivered or has an end (S2, S13);
 - no gap waits for ever (S4).
@@ -55,6 +55,12 @@ _START_S: Final = 100
 _ELDEST_S: Final = 4
 _UNCOMMITTED: Final = 2
 """Decisions that one transaction may hold."""
+_ENDED: Final = (
+    SequencePhase.COMPLETE,
+    SequencePhase.CLOSED,
+    SequencePhase.FAILED,
+    SequencePhase.TERMINATED,
+)
 _OVER: Final = (SequencePhase.CLOSED, SequencePhase.FAILED, SequencePhase.TERMINATED)
 
 
@@ -148,6 +154,8 @@ class Store(NamedTuple):
             raise Violation(
                 f"bodies of {waiting} wait, and the sequence waits for {buffered} (S13)"
             )
+        if state.next_number in buffered and state.phase is not SequencePhase.FAILED:
+            raise Violation(f"{state.next_number} is next, and waits (S2)")
         passed = set(range(first_number, state.next_number))
         without = passed - {number for number, _ in self.delivered} - self.ended
         if without:
@@ -233,12 +241,15 @@ class SequenceWorld:
     def _apply(self, events: Sequence[SequencerInput]) -> None:
         sequencer = self.sequencer
         before = sequencer.checkpoint()
+        ended = before.phase in _ENDED and not isinstance(events[0], (Reset, Resume))
         try:
             decision = sequencer.apply(events, self.now_s * _US)
         except SequenceRefusedError:
             if sequencer.checkpoint() != before:
                 raise Violation("a refused request has changed the sequence (S11)") from None
             return
+        if ended and decision.accepted:
+            raise Violation(f"a sequence that is {before.phase!s} accepts a message (S10)")
         contents = self._contents()
         self._decide(decision, events)
         for message in decision.uncompared:
