@@ -38,7 +38,7 @@ from instep_tapi.wire.frame_template import FrameTemplate
 from instep_tapi.wire.framing import NO_BODY, BadRecord, split_liberal
 from instep_tapi.wire.header_scan import is_record, read_leniently
 from instep_tapi.wire.lazy_columns import LazyColumns, LazyRecord, open_records
-from instep_tapi.wire.part_watch import PartWatch, shows_2_4
+from instep_tapi.wire.partial_update_detector import PartialUpdateDetector, shows_2_4
 from instep_tapi.wire.record_body import decode_body, entity_of, uuid_of, with_header
 from instep_tapi.wire.record_header import (
     PLACE_ENTRIES,
@@ -112,7 +112,9 @@ class FrameDecoder:
     ) -> None:
         self._stream = stream
         self._stated = stated
-        self._parts: PartWatch | None = PartWatch() if suspects_parts else None
+        self._parts: PartialUpdateDetector | None = (
+            PartialUpdateDetector() if suspects_parts else None
+        )
         self._only = frozenset(only)
         self._below = frozenset(below)
         self._with_uuid = with_uuid
@@ -144,7 +146,7 @@ class FrameDecoder:
             if any(shows_2_4(frame) for frame in frames):
                 self._parts = None
             else:
-                chunk = self._parts.told(chunk.decoded())
+                chunk = self._parts.inspect(chunk.decoded())
         if not (self._only or self._below):
             return chunk
         chunk = chunk.decoded()

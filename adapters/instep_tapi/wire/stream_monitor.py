@@ -65,8 +65,7 @@ def of_client(
     if ours:
         ids = {one.client_id for one in ours} - {""}
         return [one for one in entries if one in ours or one.client_id in ids], True
-    named = [one for one in entries if one.client_address in hosts]
-    return (named, False) if named else ([], False)
+    return [one for one in entries if one.client_address in hosts], False
 
 
 def _has_port(entry: MonitorEntry) -> bool:

@@ -457,9 +457,7 @@ class Alignment:
             self.realign(chunk.realign)
         elif chunk.unreadable and (broken := self._readability.broken()):
             self._end_unreadable(broken[0], from_oldest=broken[1])
-        elif not (
-            self._realign_for_gap(position, now_us) or self._realign_for_unknown(position, now_us)
-        ):
+        elif not self._realign_for_missing(position, now_us):
             self._realign_if_recovered(now_us)
         return batch
 
@@ -527,17 +525,16 @@ class Alignment:
             self._missing = missing
             self._set_continuity(gaps=self.position.continuity.gaps + 1)
 
-    def _realign_for_gap(self, position: Position, now_us: int) -> bool:
-        if not gap_due(position, self.settings.rebaseline_min_s, now_us):
-            return False
-        self.realign(self._missing or "records are missing")
-        return True
-
-    def _realign_for_unknown(self, position: Position, now_us: int) -> bool:
-        if not realignment_due(position, self.settings.rebaseline_min_s, now_us):
-            return False
-        self.realign("a CHANGE named an entity that is not stored")
-        return True
+    def _realign_for_missing(self, position: Position, now_us: int) -> bool:
+        """Realign where records are missing (A18), or the entity that a CHANGE named."""
+        least_s = self.settings.rebaseline_min_s
+        if gap_due(position, least_s, now_us):
+            self.realign(self._missing or "records are missing")
+            return True
+        if realignment_due(position, least_s, now_us):
+            self.realign("a CHANGE named an entity that is not stored")
+            return True
+        return False
 
     def probed(self, oldest: RecordHeader | None) -> None:
         """Answer `ProbeOldest`: the record that came first, or None where none came. The delivery
@@ -784,10 +781,7 @@ class Alignment:
         if reread_due(self.position, now_us):
             self.realign("the provider stated nothing of what is stored: it is read again")
             return True
-        return not self._pending_commit and (
-            self._realign_for_gap(self.position, now_us)
-            or self._realign_for_unknown(self.position, now_us)
-        )
+        return not self._pending_commit and self._realign_for_missing(self.position, now_us)
 
     def _on_continuity(
         self, continuity: Continuity, record: RecordHeader | None, now_us: int

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from instep.metrics.figures import FIGURES, Figure, Sample, facts_of, samples
     from instep.metrics.port import OperationsPort
-    from instep.metrics.readiness import Fault, Part, Reading, faults_of
+    from instep.metrics.readiness import Fault, Part, ReadinessRole, faults_of
     from instep.runtime.lifecycle import Service
 
 __all__ = [
@@ -21,7 +21,7 @@ __all__ = [
     "Figure",
     "OperationsPort",
     "Part",
-    "Reading",
+    "ReadinessRole",
     "Sample",
     "collector",
     "facts_of",
@@ -34,7 +34,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         "instep.metrics.figures": ("FIGURES", "Figure", "Sample", "facts_of", "samples"),
         "instep.metrics.port": ("OperationsPort",),
-        "instep.metrics.readiness": ("Fault", "Part", "Reading", "faults_of"),
+        "instep.metrics.readiness": ("Fault", "Part", "ReadinessRole", "faults_of"),
     },
 )
 

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from instep.errors import ConfigurationError
 from instep.metrics.figures import facts_of
-from instep.metrics.readiness import Reading, faults_of
+from instep.metrics.readiness import ReadinessRole, faults_of
 from instep.metrics.text import CONTENT_TYPE, text_of
 from instep.model.listen import parse_listen
 from instep.runtime.health import Health
@@ -149,15 +149,15 @@ class OperationsPort:
         return _text("live")
 
     async def _ready(self, request: web.Request) -> web.Response:
-        role = request.query.get("role", Reading.WRITER)
-        if role not in tuple(Reading):
-            return _text(f"role is {' or '.join(Reading)}", 400)
+        role = request.query.get("role", ReadinessRole.WRITER)
+        if role not in tuple(ReadinessRole):
+            return _text(f"role is {' or '.join(ReadinessRole)}", 400)
         healths = self._healths()
         if name := request.query.get("consumer"):
             healths = [one for one in healths if one.consumer == name]
             if not healths:
                 return _text("there is no such consumer", 404)
-        faults = faults_of(healths, Reading(role))
+        faults = faults_of(healths, ReadinessRole(role))
         if not faults:
             return _text("ready")
         return _text("\n".join(["not ready", *map(str, faults)]), 503)

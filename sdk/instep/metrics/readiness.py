@@ -6,7 +6,7 @@ and do not end it). A quiet network is ready, a hung peer and a blocked database
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from math import inf
 from typing import Final
@@ -17,7 +17,7 @@ from instep.model.freshness import FreshnessState
 from instep.model.position import Phase
 from instep.runtime.health import ConsumerState, Health, StreamHealth
 
-__all__ = ["CONFIRMING_S", "Fault", "Part", "Reading", "faults_of", "is_ready"]
+__all__ = ["CONFIRMING_S", "Fault", "Part", "ReadinessRole", "faults_of"]
 
 CONFIRMING_S: Final = 60.0
 """So long, in seconds, a stream that was aligned may find out whether it goes on (A2)."""
@@ -36,7 +36,7 @@ class Part(StrEnum):
     """A decision is waited for."""
 
 
-class Reading(StrEnum):
+class ReadinessRole(StrEnum):
     """For what readiness is asked."""
 
     WRITER = "writer"
@@ -61,12 +61,7 @@ class Fault(msgspec.Struct, frozen=True):
         return f"{self.part}: {place}: {self.text}"
 
 
-def is_ready(faults: Sequence[Fault]) -> bool:
-    """Whether nothing stands against it."""
-    return not faults
-
-
-def faults_of(healths: Iterable[Health], role: Reading = Reading.WRITER) -> list[Fault]:
+def faults_of(healths: Iterable[Health], role: ReadinessRole = ReadinessRole.WRITER) -> list[Fault]:
     """What stands against these consumers being ready; empty: they are."""
     found: list[Fault] = []
     for health in healths:
@@ -74,7 +69,7 @@ def faults_of(healths: Iterable[Health], role: Reading = Reading.WRITER) -> list
     return found
 
 
-def _faults(health: Health, role: Reading) -> Iterator[Fault]:
+def _faults(health: Health, role: ReadinessRole) -> Iterator[Fault]:
     def fault(part: Part, text: str, stream: str = "") -> Fault:
         return Fault(part, health.consumer, stream, text)
 
@@ -86,11 +81,11 @@ def _faults(health: Health, role: Reading) -> Iterator[Fault]:
         return
     if (text := _store_trouble(health)) is not None:
         yield fault(Part.STORE, text)
-        if role is Reading.WRITER:
+        if role is ReadinessRole.WRITER:
             # Streams that wait for the store say nothing of their provider.
             yield from _stream_faults(health, only=Part.STORE)
         return
-    if role is Reading.READER or health.state is ConsumerState.STANDBY:
+    if role is ReadinessRole.READER or health.state is ConsumerState.STANDBY:
         return
     if health.intake is not None:
         # Of a store at rest the address is not known, only whether it was heard.

@@ -5,7 +5,7 @@ import pytest
 
 from instep.alignment.lag import Fidelity
 from instep.coordination.lease import Role
-from instep.metrics import Part, Reading, faults_of
+from instep.metrics import Part, ReadinessRole, faults_of
 from instep.model.position import Phase
 from instep.runtime.health import ConsumerState, Health, IntakeHealth, PairHealth, StreamHealth
 
@@ -42,7 +42,7 @@ def health(stream: StreamHealth | None = STREAM, **changes: object) -> Health:
     return Health(**(usual | changes))  # type: ignore[arg-type]
 
 
-def parts(one: Health, role: Reading = Reading.WRITER) -> list[Part]:
+def parts(one: Health, role: ReadinessRole = ReadinessRole.WRITER) -> list[Part]:
     return [fault.part for fault in faults_of([one], role)]
 
 
@@ -99,7 +99,7 @@ def test_a_store_that_does_not_answer_is_at_fault_and_not_the_provider() -> None
 
 def test_a_consumer_that_has_failed_or_has_no_streams_yet_is_not_ready() -> None:
     failed = health(state=ConsumerState.FAILED, error="403")
-    assert parts(failed) == parts(failed, Reading.READER) == [Part.CONSUMER]
+    assert parts(failed) == parts(failed, ReadinessRole.READER) == [Part.CONSUMER]
     assert parts(health(None, state=ConsumerState.STARTING)) == [Part.CONSUMER]
     away = health(None, state=ConsumerState.STARTING, error="connection refused")
     assert parts(away) == [Part.PROVIDER]
@@ -107,8 +107,8 @@ def test_a_consumer_that_has_failed_or_has_no_streams_yet_is_not_ready() -> None
     assert parts(lost) == [Part.CONSUMER]
 
 
-@pytest.mark.parametrize("role", Reading)
-def test_a_standby_is_ready_while_it_can_read_the_lease(role: Reading) -> None:
+@pytest.mark.parametrize("role", ReadinessRole)
+def test_a_standby_is_ready_while_it_can_read_the_lease(role: ReadinessRole) -> None:
     pair = PairHealth(role=Role.STANDBY, holder="other", epoch=2, lease_s=30.0)
     standby = health(None, state=ConsumerState.STANDBY, pair=pair, store_age_s=29.0)
     assert faults_of([standby], role) == []
@@ -118,7 +118,7 @@ def test_a_standby_is_ready_while_it_can_read_the_lease(role: Reading) -> None:
 def test_readers_are_served_while_the_provider_is_away() -> None:
     away = health(msgspec.structs.replace(STREAM, connected=False, last_error="no route"))
     assert parts(away) == [Part.PROVIDER]
-    assert parts(away, Reading.READER) == []
+    assert parts(away, ReadinessRole.READER) == []
 
 
 def test_a_receiver_is_ready_while_it_listens() -> None:

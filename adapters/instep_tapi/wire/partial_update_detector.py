@@ -13,7 +13,7 @@ import msgspec
 
 from instep.model.records import Record, RecordChunk, RecordType
 
-__all__ = ["PART_STATED", "PartWatch", "shows_2_4"]
+__all__ = ["PART_STATED", "PartialUpdateDetector", "shows_2_4"]
 
 PART_STATED: Final = "create-update-part"
 """The deviation."""
@@ -28,14 +28,14 @@ def shows_2_4(frame: bytes) -> bool:
     return any(one in frame for one in _OF_2_4)
 
 
-class PartWatch:
+class PartialUpdateDetector:
     """Watches the records of one stream, until a record type of 2.4 comes."""
 
     def __init__(self) -> None:
         self._usual: dict[str, int] = {}
         """Class → most members that an entity of it has had."""
 
-    def told(self, chunk: RecordChunk) -> RecordChunk:
+    def inspect(self, chunk: RecordChunk) -> RecordChunk:
         """The chunk, with the deviation where one of its records looks like a part."""
         found = sum(self._is_part(one) for one in chunk.records if isinstance(one, Record))
         if not found:
