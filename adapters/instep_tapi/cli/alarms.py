@@ -16,7 +16,6 @@ from instep.cli.output import (
     MOMENT_WIDTH,
     Format,
     FormatOption,
-    duration,
     moment,
     print_listing,
     stamp,
@@ -32,6 +31,7 @@ from instep.cli.store import (
     require_stream,
 )
 from instep.errors import ConfigurationError
+from instep.model.durations import duration
 from instep_tapi.derivations import alarms as derived
 from instep_tapi.derivations.alarms import AlarmEpisode
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.output import Format, FormatOption, duration, json_line, plain
+from instep.cli.output import Format, FormatOption, json_line, plain
+from instep.model.durations import duration
 from instep_tapi.cli.connection import (
     AuthConfigOption,
     CaOption,

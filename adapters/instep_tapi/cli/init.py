@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
-from instep.cli.output import Format, FormatOption, duration, json_line, plain
+from instep.cli.output import Format, FormatOption, json_line, plain
 from instep.config.file import default_path
 from instep.errors import ConfigurationError, NoStreamError
+from instep.model.durations import duration
 from instep_tapi.cli.connection import (
     AuthConfigOption,
     CaOption,

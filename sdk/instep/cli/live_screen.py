@@ -17,7 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from instep.alignment.lag import Fidelity
-from instep.cli.output import duration, moment, plain
+from instep.cli.output import moment, plain
+from instep.model.durations import duration
 from instep.model.freshness import FreshnessState
 from instep.model.position import Phase
 from instep.runtime.health import ConsumerEvent, ConsumerState, Health, StreamHealth

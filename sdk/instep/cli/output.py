@@ -27,7 +27,6 @@ __all__ = [
     "Format",
     "FormatOption",
     "Listing",
-    "duration",
     "json_bytes",
     "json_line",
     "moment",
@@ -97,20 +96,6 @@ def stamp(at_us: int) -> str:
 def moment(at_us: int) -> str:
     """Microseconds since 1970 as text for people: UTC, to the second, 19 characters."""
     return stamp(at_us)[:19].replace("T", " ")
-
-
-def duration(seconds: float | None) -> str:
-    """A duration for people: 3 ms, 12 s, 10 min, 4 h, 3 d; — for None."""
-    if seconds is None:
-        return "—"
-    if seconds == float("inf"):
-        return "for ever"
-    if seconds < 1:
-        return f"{seconds * 1e3:.0f} ms"
-    for unit, size in (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
-        if seconds >= 2 * size or seconds == size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
 
 
 def plain_lines(text: str) -> str:

@@ -41,6 +41,12 @@ class View(ABC):
         self._followers: list[asyncio.Task[None]] = []
         self._last: dict[tuple[str, str], tuple[float, int]] = {}
         self._samplers = {one.name: EventSampler() for one in group.consumers}
+        self._recent: deque[ConsumerEvent] = deque(maxlen=_EVENTS_KEPT)
+
+    @property
+    def recent(self) -> list[dict[str, str]]:
+        """The newest events that were shown, in order, as their JSON lines have them."""
+        return [_line_of(event) for event in self._recent]
 
     async def __aenter__(self) -> Self:
         self._followers = [asyncio.create_task(self._follow(c)) for c in self._group.consumers]
@@ -88,6 +94,7 @@ class View(ABC):
         async for event in consumer.events():
             size, received = self.size_of(event), consumer.received_bytes
             if sampler.admits(event.kind, size, received, time.monotonic()):
+                self._recent.append(event)
                 self.event(event)
 
     def _tell_left_out(self, after_s: float = SUMMARY_EVERY_S) -> None:
@@ -182,7 +189,6 @@ class LiveView(View):
 
     def __init__(self, group: Group, console: Console | None = None) -> None:
         super().__init__(group, _REFRESH_S)
-        self._events: deque[ConsumerEvent] = deque(maxlen=_EVENTS_KEPT)
         self._console = console or Console(highlight=False)
         # The screen of its own is written over as a whole, so that nothing is left of it when the
         # terminal gets another size. Refreshed by `health` alone: a thread would read what the loop
@@ -206,7 +212,7 @@ class LiveView(View):
         self._console.print(self._screen(self._group.health()))
 
     def event(self, event: ConsumerEvent) -> None:
-        self._events.append(event)
+        """It is shown with the next health."""
 
     def health(self, healths: tuple[Health, ...]) -> None:
         self._live.update(self._screen(healths), refresh=True)
@@ -214,4 +220,4 @@ class LiveView(View):
     def _screen(self, healths: tuple[Health, ...]) -> RenderableType:
         width, height = self._console.size
         lines = stream_lines(healths, self.records_per_s)
-        return live_screen(lines, tuple(self._events), width, height)
+        return live_screen(lines, tuple(self._recent), width, height)

@@ -17,7 +17,7 @@ from instep.cli.store import ConfigArgument
 from instep.config.file import default_path, load
 from instep.config.plugins import check
 from instep.errors import ConfigurationError, InstepError
-from instep.model.listen import parse_listen
+from instep.model.listen import listen_url
 
 __all__ = ["reload"]
 
@@ -48,8 +48,7 @@ def reload(config: ConfigArgument = None, output: FormatOption = Format.TABLE) -
             where=where,
             hint="send SIGHUP to the process instead: kill -HUP, systemctl reload",
         )
-    host, port = parse_listen(listen, where)
-    url = f"http://{f'[{host}]' if ':' in host else host}:{port}/status.json"
+    url = f"{listen_url(listen, where)}/status.json"
     before = _status(url)
     pid = int(before["pid"])
     if not _is_ours(pid):

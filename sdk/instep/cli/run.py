@@ -98,11 +98,13 @@ def run(
     reloader = Reloader(
         configuration, consumer, group, services, started=view.follow, tell=view.event
     )
-    port = _port(configuration, group, reloader)
+    port = _port(configuration, group, reloader, view)
     until_signalled(_run(group, view, reloader, port, until_aligned, timeout_s))
 
 
-def _port(configuration: Configuration, group: Group, reloader: Reloader) -> OperationsPort | None:
+def _port(
+    configuration: Configuration, group: Group, reloader: Reloader, view: View
+) -> OperationsPort | None:
     """What serves the figures, where that is configured."""
     if not configuration.operations.listen:
         return None
@@ -112,7 +114,11 @@ def _port(configuration: Configuration, group: Group, reloader: Reloader) -> Ope
         lambda: group.consumers,
         configuration.operations.listen,
         f"{configuration.path}: operations.listen",
-        about=lambda: {"pid": os.getpid(), "reload": reloader.last},
+        about=lambda: {
+            "pid": os.getpid(),
+            "reload": reloader.last,
+            "events": view.recent,
+        },
     )
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from instep.alignment.reading_progress import NO_PROGRESS_AFTER
-from instep.cli.output import Format, FormatOption, duration, json_line, plain, stamp
+from instep.cli.output import Format, FormatOption, json_line, plain, stamp
 from instep.cli.store import (
     ConfigArgument,
     ConsumerOption,
@@ -29,6 +29,7 @@ from instep.config.plugins import deviations_of, quick_status
 from instep.coordination.lease import LeaseState
 from instep.errors import ConfigurationError
 from instep.metrics.stored import behind_of, margin_s, stored_fidelity
+from instep.model.durations import duration
 from instep.model.entities import StreamStatus
 from instep.model.holds import UnprovenReason
 from instep.model.position import Phase

@@ -19,6 +19,7 @@ from aiohttp import web
 
 from instep.errors import ConfigurationError
 from instep.metrics.figures import facts_of
+from instep.metrics.page import CONTENT_SECURITY_POLICY, page_of
 from instep.metrics.readiness import ReadinessRole, faults_of
 from instep.metrics.text import CONTENT_TYPE, text_of
 from instep.model.listen import parse_listen
@@ -30,14 +31,6 @@ __all__ = ["OperationsPort"]
 _MOST_REQUESTS: Final = 16
 """Most requests that are answered at once; further ones get 503."""
 _LIVE_WITHIN_S: Final = 5.0
-_PAGES: Final = """\
-/livez        the process moves
-/readyz       the copy is in step; ?consumer=NAME, ?role=reader
-/startupz     it was in step once
-/metrics      for Prometheus
-/status.json  every figure
-"""
-
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -87,7 +80,7 @@ class OperationsPort:
         app = web.Application(middlewares=[self._bounded])
         app.add_routes(
             [
-                web.get("/", _pages),
+                web.get("/", self._page),
                 web.get("/livez", self._live),
                 web.get("/readyz", self._ready),
                 web.get("/startupz", self._startup),
@@ -174,15 +167,21 @@ class OperationsPort:
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     async def _status(self, _request: web.Request) -> web.Response:
-        healths, about = self._healths(), self._about()
-        at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        told, encode = partial(_told, self._healths(), self._about()), msgspec.json.encode
+        body = await self._in_thread(lambda: encode(told()))
+        return web.Response(body=body, content_type="application/json")
 
-        def write() -> bytes:
-            consumers = [facts_of(one) for one in healths]
-            ready = all(one["ready"] for one in consumers)
-            return msgspec.json.encode({"at": at, "ready": ready, **about, "consumers": consumers})
-
-        return web.Response(body=await self._in_thread(write), content_type="application/json")
+    async def _page(self, _request: web.Request) -> web.Response:
+        told = partial(_told, self._healths(), self._about())
+        body = await self._in_thread(lambda: page_of(told()))
+        return web.Response(
+            body=body,
+            headers={
+                "Content-Type": "text/html; charset=utf-8",
+                "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+                "X-Content-Type-Options": "nosniff",
+            },
+        )
 
     # -- inner parts -----------------------------------------------------------------------------
 
@@ -197,8 +196,11 @@ class OperationsPort:
         return await asyncio.get_running_loop().run_in_executor(self._thread, write)
 
 
-async def _pages(_request: web.Request) -> web.Response:
-    return _text(_PAGES.rstrip())
+def _told(healths: Sequence[Health], about: dict[str, Any]) -> dict[str, Any]:
+    at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    consumers = [facts_of(one) for one in healths]
+    ready = all(one["ready"] for one in consumers)
+    return {"at": at, "ready": ready, **about, "consumers": consumers}
 
 
 def _text(text: str, status: int = 200) -> web.Response:

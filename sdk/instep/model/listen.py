@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 from instep.errors import ConfigurationError
 
-__all__ = ["parse_listen"]
+__all__ = ["listen_url", "parse_listen"]
 
 
 def parse_listen(text: str, where: str) -> tuple[str, int]:
@@ -29,3 +29,11 @@ def parse_listen(text: str, where: str) -> tuple[str, int]:
         hint='for example listen = "127.0.0.1:9464", or "0.0.0.0:9464" for all interfaces',
         key="listen",
     )
+
+
+def listen_url(text: str, where: str) -> str:
+    """The URL on which what listens there answers on this machine. Raises `ConfigurationError`."""
+    host, port = parse_listen(text, where)
+    if host != "localhost" and (address := ip_address(host)).is_unspecified:
+        host = "127.0.0.1" if address.version == 4 else "::1"
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

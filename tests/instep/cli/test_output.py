@@ -13,7 +13,6 @@ from rich.table import Column
 
 from instep.cli.output import (
     Listing,
-    duration,
     json_bytes,
     moment,
     one_line,
@@ -21,6 +20,7 @@ from instep.cli.output import (
     plain_lines,
     stamp,
 )
+from instep.model.durations import duration
 
 
 @given(st.integers(0, 4_000_000_000_000_000))
