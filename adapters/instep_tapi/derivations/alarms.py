@@ -158,6 +158,16 @@ _QUERY: Final = Query(
     },
     {"id": ("r.id", -1)},
 )
+_SUMMARY: Final = Query(
+    f"""
+    SELECT coalesce(r.severity, 'no severity') AS severity, count(*) AS standing
+    FROM {_NAME} AS r JOIN instep_stream AS s ON s.id = r.stream_no
+    WHERE r.ended_by IS NULL AND r.event = 0 AND {{more}}
+    GROUP BY coalesce(r.severity, 'no severity') ORDER BY count(*) DESC, 1
+    """,
+    {"consumer": "s.consumer = :consumer", "stream": "s.stream = :stream"},
+)
+"""What stands, by severity."""
 
 
 class AlarmOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +193,7 @@ class Alarms(StatementDerivation):
     options = AlarmOptions
     tables = (_TABLE,)
     views = (_ALARMS, _EVENTS)
-    queries: ClassVar[Mapping[str, Query]] = {"": _QUERY}
+    queries: ClassVar[Mapping[str, Query]] = {"": _QUERY, "summary": _SUMMARY}
 
     def derive(self, statements: Statements, before: Mapping[str, Sequence[Row]]) -> Changes:
         """Open, change and end the episodes that these statements are about, in order."""

@@ -47,6 +47,10 @@ COMMANDS: Final = {
         "instep.cli.reload:reload",
         "Let a running process read its configuration again.",
     ),
+    "monitor": (
+        "instep.cli.monitor.command:monitor",
+        "Watch streams, sequences and quarantine on a terminal.",
+    ),
     "handover": (
         "instep.cli.handover:handover",
         "Let the process that stands by take over.",

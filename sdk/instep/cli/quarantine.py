@@ -44,7 +44,7 @@ from instep.model.entities import Quarantined, StreamStatus
 from instep.model.streams import StreamInfo
 from instep.ports.reader import MessageReader, StoreReader
 
-__all__ = ["accept", "drop", "list_", "replay", "show"]
+__all__ = ["accept", "drop", "list_", "replay", "replay_one", "show"]
 
 _DIGEST: Final = re.compile("[0-9a-f]{32}")
 
@@ -238,7 +238,7 @@ async def _replay(
             one = await _one(reader, id)
             done = True
             try:
-                outcome = await _replayed(reader, one, streams.get((one.consumer, one.stream)))
+                outcome = await replay_one(reader, one, streams.get((one.consumer, one.stream)))
             except InstepError as error:
                 done = False
                 outcome = str(error)
@@ -276,7 +276,10 @@ async def _drop(
         typer.echo(f"{dropped:,} dropped")
 
 
-async def _replayed(reader: StoreReader, one: Quarantined, status: StreamStatus | None) -> str:
+async def replay_one(reader: StoreReader, one: Quarantined, status: StreamStatus | None) -> str:
+    """Read an entry again and commit what it states, or let the handler try it again; says what
+    came of it. `status` is that of its stream. Raises `InstepError` where it still cannot be read.
+    """
     if one.replayed_at_us is not None:
         return f"was replayed at {stamp(one.replayed_at_us)}"
     if isinstance(reader, MessageReader) and await reader.deliver_again(one.id):

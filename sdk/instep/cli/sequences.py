@@ -77,7 +77,7 @@ async def show_sequences(reader: StoreReader, consumer: str | None, output: Form
     async for one in reader.sequences(troubled=many):
         if one.consumer in mine and (not many or shown < _SHOWN_SEQUENCES):
             shown += 1
-            json_line(_facts(one))
+            json_line(sequence_facts(one))
     for name, each in mine.items() if many else ():
         json_line(
             {
@@ -90,7 +90,7 @@ async def show_sequences(reader: StoreReader, consumer: str | None, output: Form
     return total
 
 
-def _remark(one: SequenceStatus, facts: dict[str, Any]) -> str:
+def sequence_remark(one: SequenceStatus, facts: dict[str, Any]) -> str:
     """What needs attention, in one line."""
     parts = ["blocked: " * one.blocked + one.error, facts["reason"]]
     parts += [f"{end!s} {facts[_NAMES[end]]}" for end in _TROUBLES if facts[_NAMES[end]]]
@@ -225,11 +225,11 @@ async def _list(
     async with aclosing(_chosen(config, store, consumer, stream, troubled)) as found:
         async for one in found:
             count += 1
-            facts = _facts(one)
+            facts = sequence_facts(one)
             if output is Format.JSONL:
                 json_line(facts)
             else:
-                remarks = _remark(one, facts)
+                remarks = sequence_remark(one, facts)
                 text = f"{facts['phase']}, next {facts['next_number']}"
                 text += f", missing {facts['missing']}" if facts["missing"] else ""
                 text += f", cancelled {facts['cancelled']}" if facts["cancelled"] else ""
@@ -269,7 +269,7 @@ def _show_one(
     output: Format,
 ) -> None:
     facts = (
-        _facts(status)
+        sequence_facts(status)
         if status is not None
         else {"consumer": consumer, "sequence": stream, "phase": "forgotten"}
     )
@@ -399,8 +399,8 @@ async def _show_table(
             continue
         if listing.rows >= _SHOWN_SEQUENCES:
             break
-        facts = _facts(one)
-        remarks = _remark(one, facts)
+        facts = sequence_facts(one)
+        remarks = sequence_remark(one, facts)
         if facts["cancelled"]:
             remarks = f"{remarks} cancelled {facts['cancelled']}".strip()
         if facts["due_at"]:
@@ -445,7 +445,8 @@ def _dead_and_deviations(counts: SequenceCounts) -> list[str]:
     return told
 
 
-def _facts(one: SequenceStatus) -> dict[str, Any]:
+def sequence_facts(one: SequenceStatus) -> dict[str, Any]:
+    """A sequence as its JSON line has it."""
     state = one.state
     ends: dict[NumberEnd, Ranges] = {}
     for end in resolve_ends(state, one.held_numbers, one.record):

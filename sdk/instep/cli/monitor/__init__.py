@@ -1,0 +1,1 @@
+"""`instep monitor`: what `/status.json` and the stores tell, on a terminal (extra `monitor`)."""

@@ -1,0 +1,46 @@
+"""The command itself: what is looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from instep.cli.monitor.reading import Place
+from instep.cli.monitor.screen import Monitor
+from instep.cli.store import ConfigArgument, ConsumerOption, StoreOption, places_of
+from instep.config.file import default_path, load
+from instep.model.listen import listen_url
+
+__all__ = ["monitor"]
+
+
+def monitor(
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", metavar="URL", help="The port of a process: http://127.0.0.1:9464."),
+    ] = None,
+    every_s: Annotated[
+        float, typer.Option("--every", metavar="SECONDS", min=0.2, help="Look so often.")
+    ] = 2.0,
+) -> None:
+    """Watch streams, sequences, quarantine and alarms on a terminal; by keyboard alone.
+
+    The figures are those of the running process, by its port ([operations] listen); without one, or
+    while none answers, those of the store. With --url alone there is no store to look into.
+    """
+    stores = {} if url and not (config or store) else places_of(config, store, consumer, "monitor")
+    Monitor(Place(url or _port_of(config, store), stores, consumer), every_s).run()
+
+
+def _port_of(config: Path | None, store: str | None) -> str:
+    """The port that the configuration names; empty: none."""
+    if store is not None:
+        return ""
+    path = config or default_path()
+    listen = load(path).operations.listen
+    return listen_url(listen, f"{path}: operations.listen") if listen else ""
