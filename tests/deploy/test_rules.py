@@ -73,6 +73,13 @@ CASES: dict[str, tuple[dict[str, float], dict[str, float]]] = {
         {f"instep_stream_attempts_unaligned{{{STREAM}}}": 3},
         {f"instep_stream_attempts_unaligned{{{STREAM}}}": 2},
     ),
+    "InstepEntitiesWrong": (
+        {
+            f'instep_stream_entities_wrong{{{STREAM},verdict="stale"}}': 1,
+            f'instep_stream_entities_wrong{{{STREAM},verdict="bogus"}}': 0,
+        },
+        {f'instep_stream_entities_wrong{{{STREAM},verdict="stale"}}': 0},
+    ),
     "InstepUnproven": (
         {f"instep_stream_unproven{{{STREAM}}}": 1},
         {f"instep_stream_unproven{{{STREAM}}}": 0},

@@ -64,6 +64,15 @@ ALERTS: Final = (
         "Mend what the error names (a login, a key, the configuration) and restart the process.",
     ),
     Alert(
+        "InstepEntitiesWrong",
+        "sum by (consumer, stream) (instep_stream_entities_wrong) > 0", 0, _W,
+        "The audit of `audit_share` has found entities that are not as the provider states them,"
+        " after a second look.",
+        "the event `entities-wrong`, which names the first of them; `instep audit` names all.",
+        "`instep audit --repair` writes them as the log states them. Find out who has changed them:"
+        " nothing but instep writes its tables.",
+    ),
+    Alert(
         "InstepNotReady", "instep_consumer_ready == 0", 900, _W,
         "For a quarter of an hour the copy was not in step. A first alignment of a large network"
         " may"

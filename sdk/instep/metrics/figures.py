@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from instep.alignment.audit import Verdict
 from instep.metrics.readiness import Fault, Part, faults_of
 from instep.model.position import Phase
 from instep.runtime.health import ConsumerState, Health, StreamHealth
@@ -95,6 +96,11 @@ def _counted(faults: Sequence[Fault]) -> Mapping[Any, Value]:
     return {part: sum(one.part is part for one in faults) for part in Part}
 
 
+def _wrong(one: StreamHealth) -> Mapping[Any, Value]:
+    """By verdict, also those of which there are none; nothing where there was no audit."""
+    return {} if one.wrong is None else {each: one.wrong.get(each, 0) for each in Verdict}
+
+
 def _figures(
     subject: Subject, rows: Sequence[tuple[str, str, str, Read, str, str]]
 ) -> Iterator[Figure]:
@@ -122,6 +128,7 @@ _VOCABULARIES: Final = {
     "phase": tuple(Phase),
     "state": tuple(ConsumerState),
     "mark": ("compaction", "retention"),
+    "verdict": tuple(Verdict),
     "part": tuple(Part),
 }
 """Label → all that it can be."""
@@ -220,6 +227,13 @@ FIGURES: Final[tuple[Figure, ...]] = (
         ("unproven", "unproven", "gauge", lambda one, _: one.unproven,
          "entities of which it is not known whether they exist as stored (A17)",
          "What of the copy is not proven?"),
+        ("entities_wrong{verdict}", "entities_wrong", "gauge",
+         lambda one, _: _wrong(one),
+         "entities that the last scheduled audit has found wrong (A12); not shown: there was none",
+         "Is the copy right?"),
+        ("audit_age_seconds", "audit_age_s", "gauge seconds", lambda one, _: one.audited_age_s,
+         "how long ago that audit ended",
+         "When was all of it compared last?"),
         ("unreadable", "unreadable", "gauge", lambda one, _: one.unreadable,
          "records of the attempt that could not be read (A11)",
          "What is missing in the copy?"),

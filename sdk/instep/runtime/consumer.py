@@ -30,6 +30,7 @@ from instep.runtime.streams.discovery import StreamDiscovery
 from instep.runtime.streams.identification import StreamIdentification
 from instep.runtime.streams.last_statements import LastStatements
 from instep.runtime.streams.not_offered import NotOfferedStreams
+from instep.runtime.streams.scheduled_audit import ScheduledAudit
 from instep.runtime.streams.start_order import holds_others_up, streams_before
 from instep.runtime.streams.worker import StreamWorker
 
@@ -105,6 +106,16 @@ class Consumer(SinkService):
         self._identification = StreamIdentification(
             self._discovery, source, sink, self._settings, self._environment, report=self._emit
         )
+        self._audits = ScheduledAudit(
+            source,
+            sink,
+            self._settings,
+            # Each work of the consumer has workers of its own.
+            lambda: self._workers.values(),  # noqa: PLW0108 - see above
+            now=self._steady,
+            monotonic=self._environment.monotonic,
+            report=self._emit,
+        )
         self._withdrawn = NotOfferedStreams(self._discovery, sink, report=self._emit)
 
     def __repr__(self) -> str:
@@ -155,6 +166,7 @@ class Consumer(SinkService):
             self._discover_now.set()
         self._settings = settings
         self._discovery.settings = self._identification.settings = settings
+        self._audits.reconfigure(settings)
         for worker in self._workers.values():
             worker.reconfigure(settings)
         return left
@@ -211,6 +223,7 @@ class Consumer(SinkService):
                 self._start(streams, group)
                 group.create_task(self._report_freshness())
                 group.create_task(self._watch_monitors())
+                group.create_task(self._audits.run())
                 if self._assigned is None:
                     group.create_task(self._identification.run(group, self._identified(group)))
                 await self._discover_further(group)

@@ -99,6 +99,12 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
     """How long ago the process that follows it was heard, in seconds."""
     stale_after_s: float = 0.0
     """From which silence of that process on all of this is not of now."""
+    wrong: dict[str, int] | None = None
+    """What the last audit of `ConsumerSettings.audit_share` found wrong: verdict → entities; None:
+    there was none since the consumer started.
+    """
+    audited_age_s: float | None = None
+    """How long ago that audit ended; None: there was none."""
     monitor: ProviderMonitor | None = None
     """See `StreamReport.monitor`."""
     no_progress: str = ""
@@ -160,6 +166,7 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
             committing_s=self.committing_s and self.committing_s + by_s,
             behind_s=_later(self.behind_s, by_s),
             phase_age_s=_later(self.phase_age_s, by_s),
+            audited_age_s=_later(self.audited_age_s, by_s),
         )
 
     @property

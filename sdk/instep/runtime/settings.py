@@ -114,6 +114,10 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     it has a stream monitor (TR-548 3.18)."""
     discover_confirm_s: Seconds = 30.0
     """How long a stream must be missing from the list before it counts as not offered any more."""
+    audit_share: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.0
+    """The share of its entities that each aligned stream has compared with the provider in an hour,
+    over a second connection (A12); 0: none. A stream is compared whole, every `1 / audit_share`
+    hours, and at least twice in its tombstone retention. What is wrong is told, not repaired."""
     start_order: tuple[str, ...] = ()
     """Classes in the order in which their streams start, for example `["NODE",
     "NODE_EDGE_POINT"]`: a stream waits until those of the classes before are aligned. Streams of

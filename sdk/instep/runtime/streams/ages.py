@@ -37,6 +37,7 @@ class StreamAges:
         self._record_s: float | None = None
         self._committed_s: float | None = None
         self._commit_began_s: float | None = None
+        self._audited_s: float | None = None
         self._phase = Phase.UNALIGNED
         self._phase_since_s = now()
 
@@ -48,6 +49,10 @@ class StreamAges:
         """The connection is over: nothing is heard until the next one."""
         self._heard_s, self._record_s = self._last_heard_s(), self._last_record_s()
         self._feed = self._read_ahead = None
+
+    def audited(self) -> None:
+        """An audit of the stream has ended."""
+        self._audited_s = self._now()
 
     @contextmanager
     def committing(self) -> Iterator[None]:
@@ -83,6 +88,7 @@ class StreamAges:
             committing_s=_age_s(self._commit_began_s, now_s) or 0.0,
             behind_s=behind_s,
             phase_age_s=now_s - self._phase_since_s,
+            audited_age_s=_age_s(self._audited_s, now_s),
         )
 
     def _silent_at_end(self, status: AlignmentStatus) -> bool:

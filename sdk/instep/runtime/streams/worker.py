@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
 import msgspec
 
@@ -87,6 +87,7 @@ class StreamWorker:
         """Whether an error since the last commit suggests that the provider was restarted."""
         self._probed_s: float | None = None
         """When a second connection was opened beside the present one."""
+        self._wrong: dict[str, int] | None = None
         self._statements = statements or LastStatements()
         self._core: Alignment | None = None
         self._feed: Feed | None = None
@@ -154,6 +155,28 @@ class StreamWorker:
             if self._read_ahead is not None:
                 self._read_ahead.wake()
 
+    @property
+    def may_be_audited(self) -> bool:
+        """Whether its store is in step now, so that an audit proves something, and the provider is
+        not known to allow one connection only.
+        """
+        core = self._core
+        if core is None or self._feed is None or not core.caught_up:
+            return False
+        continuity = core.position.continuity
+        return core.position.phase is Phase.ALIGNED and not continuity.second_connection_refused
+
+    def second_connection_opened(self) -> None:
+        """A second connection is opened beside this one. Where this one is closed for it, the
+        provider allows one only (A2).
+        """
+        self._probed_s = self._now()
+
+    def audited(self, wrong: Mapping[str, int]) -> None:
+        """An audit has ended, and found so many entities wrong: verdict → count."""
+        self._wrong = dict(wrong)
+        self._ages.audited()
+
     def reconfigure(self, settings: ConsumerSettings) -> None:
         """Take over changed settings. What a connection is opened with holds from the next on."""
         self._settings = self._pacing.settings = settings
@@ -205,6 +228,7 @@ class StreamWorker:
             endpoint=self.stream.endpoint,
             failed=self.failure is not None,
             monitor=self._monitor,
+            wrong=self._wrong,
         )
         known_s = (known_us - self._clock_offset_us) / 1e6 if known_us else 0.0
         return self._ages.add_to(health, status, known_s)
