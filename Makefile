@@ -94,6 +94,9 @@ chaos: $(READY) ## Restart consumers of every kind ROUNDS times (300), under loa
 pair: $(READY) ## Kill or stop the active one of two processes ROUNDS times (50)
 	$(BIN)/python -m tests.crash.pair --rounds $(or $(ROUNDS),50) $(ARGS)
 
+reloads: $(READY) ## Change the configuration of a running process ROUNDS times (1,000) under a storm
+	$(BIN)/python -m tests.crash.reloads --rounds $(or $(ROUNDS),1000) $(ARGS)
+
 pooler: $(READY) ## Break PostgreSQL behind a pgbouncer, ROUNDS rounds (20) of each fault and mode
 	$(BIN)/python -m tests.crash.pooler --rounds $(or $(ROUNDS),20) $(ARGS)
 
