@@ -7,10 +7,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from instep.errors import ConfigurationError, InstepError, SourceError, StoreUnavailableError
 from instep.ports.listener import Intake, Receipt, ReceiptOutcome
@@ -22,7 +22,7 @@ from instep_didcomm.http.client import EnvelopeClient
 from instep_didcomm.http.server import MessageServer
 from instep_didcomm.identity.did_documents import DidDocuments
 from instep_didcomm.identity.keys import SecretKeys
-from instep_didcomm.options import Options, load_did_documents
+from instep_didcomm.options import Options, load_did_documents, read_options
 from instep_didcomm.problems import MessageRefusedError, http_status, refusal_text
 from instep_didcomm.sending.endpoints import EndpointResolver
 from instep_didcomm.sending.sender import Sender
@@ -124,6 +124,12 @@ class DidcommListener:
     def peer_of(self, scope: str) -> str:
         """The sender's DID; the name in the certificate where no key proves the sender."""
         return peer_of(scope)
+
+    def reconfigure(self, options: Mapping[str, Any], where: str) -> Collection[str]:
+        """See `ReconfigurableListener`: the bounds of its server."""
+        self._options, left = self._options.with_limits_of(read_options(options, where))
+        self._server.reconfigure(self._options.limits())
+        return left
 
     async def serve(self, intake: Intake) -> None:
         options, environment = self._options, self._environment

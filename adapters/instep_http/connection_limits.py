@@ -27,11 +27,15 @@ class ConnectionLimits:
     """
 
     def __init__(self, most: int, most_per_address: int = 0) -> None:
+        self.limit(most, most_per_address)
+        self._by_network: Counter[str] = Counter()
+        self.open = 0
+
+    def limit(self, most: int, most_per_address: int = 0) -> None:
+        """Set other limits. What is open stays open."""
         self.most = most
         """Most connections in total."""
         self._most_per_address = most_per_address or max(most // 10, _LEAST_PER_ADDRESS)
-        self._by_network: Counter[str] = Counter()
-        self.open = 0
 
     def admit(self, address: str) -> str:
         """Count a connection of this address. Returns the reason if it is refused, else an empty

@@ -85,6 +85,12 @@ class RequestHeadParser:
         self.read = lru_cache(maxsize=_HEADS_KEPT)(self._read)
         """Parses a head: the result for a simple POST that is served, None for anything else."""
 
+    def limit_body(self, limit_bytes: int) -> None:
+        """Set another longest body."""
+        self._limit_bytes = limit_bytes
+        # What it remembers was judged by the old one.
+        self.read.cache_clear()
+
     def _read(self, head: bytes) -> RequestHead | None:
         loop = asyncio.get_running_loop()
         parser = HttpRequestParser(BaseProtocol(loop), loop, 2**16)

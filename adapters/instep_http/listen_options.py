@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Self
 
 import msgspec
 from yarl import URL
@@ -20,6 +20,15 @@ from instep_http.urls import read_listen
 __all__ = ["ListenOptions", "ListenTls", "check_authenticated", "read_listen_table"]
 
 _MIB = 1024 * 1024
+_BOUNDS: Final = (
+    "max_body_bytes",
+    "max_connections",
+    "max_connections_per_address",
+    "head_timeout_s",
+    "body_timeout_s",
+    "idle_timeout_s",
+)
+"""The options that `ListenOptions.limits` is made of."""
 
 
 class ListenTls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,14 +84,19 @@ class ListenOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def limits(self) -> ServerLimits:
         """The bounds of the server."""
-        return ServerLimits(
-            max_body_bytes=self.max_body_bytes,
-            head_timeout_s=self.head_timeout_s,
-            body_timeout_s=self.body_timeout_s,
-            idle_timeout_s=self.idle_timeout_s,
-            max_connections=self.max_connections,
-            max_connections_per_address=self.max_connections_per_address,
-        )
+        return ServerLimits(**{name: getattr(self, name) for name in _BOUNDS})
+
+    def with_limits_of(self, other: ListenOptions) -> tuple[Self, list[str]]:
+        """These options with the bounds of the server of others, and the names of what differs
+        besides.
+        """
+        taken = {name: getattr(other, name) for name in _BOUNDS}
+        left = [
+            name
+            for name in self.__struct_fields__
+            if name not in _BOUNDS and getattr(self, name) != getattr(other, name)
+        ]
+        return msgspec.structs.replace(self, **taken), left
 
     def check_listen(self, where: str, *, proven: bool = False, keys_hint: str = "") -> None:
         """Raise `ConfigurationError` for an address that no server can listen on as configured, or

@@ -271,6 +271,11 @@ class BoundedServer:
         self._handling: set[asyncio.Task[Any]] = set()
         self._sockets: set[web.WebSocketResponse] = set()
 
+    def reconfigure(self, limits: ServerLimits) -> None:
+        """Set other bounds: for requests and connections from now on; what is open stays open."""
+        self.limits = limits
+        self._count.limit(limits.max_connections, limits.max_connections_per_address)
+
     @property
     def connections(self) -> int:
         """The number of open connections, including those in their TLS handshake."""

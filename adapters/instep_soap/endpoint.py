@@ -192,6 +192,11 @@ class SoapEndpoint:
         """The URL with the actual port; empty while it does not listen."""
         return self._server.address
 
+    def reconfigure(self, limits: ServerLimits) -> None:
+        """See `BoundedServer.reconfigure`."""
+        self._server.reconfigure(limits)
+        self._head_parser.limit_body(limits.max_body_bytes)
+
     @property
     def server_refused(self) -> Mapping[str, int]:
         """Connections and requests that the server refused, by reason."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 from instep.errors import SourceError
@@ -63,6 +64,11 @@ class SoapListener(ABC, Generic[OptionsT]):
         """The URL that it listens on, with the real port; empty while it does not listen."""
         return self._endpoint.address if self._endpoint is not None else ""
 
+    @staticmethod
+    @abstractmethod
+    def read_options(options: Mapping[str, Any], where: str) -> Any:
+        """Read a table of options; see the adapter."""
+
     @abstractmethod
     def settings_of(self, scope: str) -> SequencerSettings:
         """See `Listener`."""
@@ -74,6 +80,13 @@ class SoapListener(ABC, Generic[OptionsT]):
     @abstractmethod
     def new_receiver(self, intake: Intake, endpoints: AllowedEndpoints) -> SoapReceiver[Any]:
         """The receiver of one `serve`; `endpoints` sends to addresses that peers state."""
+
+    def reconfigure(self, options: Mapping[str, Any], where: str) -> Collection[str]:
+        """See `ReconfigurableListener`: the bounds of its server."""
+        self._options, left = self._options.with_limits_of(self.read_options(options, where))
+        if self._endpoint is not None:
+            self._endpoint.reconfigure(self._options.limits())
+        return left
 
     async def serve(self, intake: Intake) -> None:
         options = self._options

@@ -7,7 +7,7 @@ from instep.sequencing.effects import ReportFault
 from instep.sequencing.settings import SequencerSettings
 from instep_soap import AllowedEndpoints, SoapListener
 from instep_wsr.groups import GroupAttributes, group_settings, peer_of
-from instep_wsr.options import Options
+from instep_wsr.options import Options, read_options
 from instep_wsr.receiver import WsrReceiver
 
 __all__ = ["WsrListener"]
@@ -19,6 +19,7 @@ class WsrListener(SoapListener[Options]):
     """
 
     kind = "wsr"
+    read_options = staticmethod(read_options)
     addressed = False
     reported = (ReportFault,)
 

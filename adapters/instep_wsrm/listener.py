@@ -6,7 +6,7 @@ from instep.ports.listener import Intake
 from instep.sequencing.effects import AskResend, SequenceEnded, SequenceFailed
 from instep.sequencing.settings import SequencerSettings
 from instep_soap import AllowedEndpoints, SoapListener
-from instep_wsrm.options import Options, sequence_settings
+from instep_wsrm.options import Options, read_options, sequence_settings
 from instep_wsrm.receiver import WsrmReceiver
 from instep_wsrm.sequences import peer_of
 
@@ -17,6 +17,7 @@ class WsrmListener(SoapListener[Options]):
     """Listens for sequences; see `SoapListener`. A sequence is opened with CreateSequence (S9)."""
 
     kind = "wsrm"
+    read_options = staticmethod(read_options)
     reported = (AskResend, SequenceFailed, SequenceEnded)
 
     def settings_of(self, scope: str) -> SequencerSettings:  # noqa: ARG002 - each has its own

@@ -22,6 +22,7 @@ from instep_http.server import (
     MessageSocket,
     Request,
     Response,
+    ServerLimits,
     problem,
 )
 
@@ -71,6 +72,11 @@ class MessageServer:
     def address(self) -> str:
         """The URL with the actual port; empty while the server does not listen."""
         return self._server.address
+
+    def reconfigure(self, limits: ServerLimits) -> None:
+        """See `BoundedServer.reconfigure`."""
+        self._server.reconfigure(limits)
+        self._head_parser.limit_body(limits.max_body_bytes)
 
     @property
     def refused(self) -> Mapping[str, int]:

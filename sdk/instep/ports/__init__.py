@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Listener,
         Receipt,
         ReceiptOutcome,
+        ReconfigurableListener,
     )
     from instep.ports.message_store import MessageStore, OutboxStore
     from instep.ports.plugin import SinkPlugin, SourcePlugin, Verifier, VerifierPlugin
@@ -73,6 +74,7 @@ __all__ = [
     "ReadyTable",
     "Receipt",
     "ReceiptOutcome",
+    "ReconfigurableListener",
     "ReplaceRule",
     "RetirementReader",
     "Row",
@@ -123,6 +125,7 @@ __getattr__, __dir__ = lazy_exports(
             "Listener",
             "Receipt",
             "ReceiptOutcome",
+            "ReconfigurableListener",
         ),
         "instep.ports.message_store": (
             "MessageStore",

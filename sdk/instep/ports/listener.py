@@ -7,9 +7,9 @@ resend, a fault) come back through `Listener.carry_out`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -30,6 +30,7 @@ __all__ = [
     "Listener",
     "Receipt",
     "ReceiptOutcome",
+    "ReconfigurableListener",
 ]
 
 
@@ -186,6 +187,17 @@ class Intake(Protocol):
     def show_refusals(self, counts: Mapping[str, int]) -> None:
         """Show in the health what the listener refuses before it reaches the intake: reason →
         count. The listener goes on counting in this mapping.
+        """
+        ...
+
+
+@runtime_checkable
+class ReconfigurableListener(Protocol):
+    """What a listener has besides that takes over changed options while it listens."""
+
+    def reconfigure(self, options: Mapping[str, Any], where: str) -> Collection[str]:
+        """Take over changed options, which were checked, without closing a connection. Returns the
+        keys of those that it does not take over.
         """
         ...
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
 from functools import partial
+from typing import Any, Final
 
 from instep.errors import ConfigurationError, InstepError
-from instep.ports.listener import Intake, Listener
+from instep.ports.listener import Intake, Listener, ReconfigurableListener
 from instep.ports.message_store import Handler, MessageStore
 from instep.ports.sink import Sink
 from instep.runtime.health import ConsumerState, Health, IntakeHealth
@@ -23,6 +25,8 @@ __all__ = ["Receiver"]
 
 _POLL_S = 0.02
 
+_MADE_WITH: Final = ("queue_messages", "queue_bytes", "answer_within_s")
+"""Limits that the queue of an intake is made with."""
 _log = logging.getLogger("instep.messages")
 
 
@@ -152,6 +156,23 @@ class Receiver(SinkService):
             store_age_s=self._store_age_s(),
             stale_after_s=self._settings.stale_after_s,
         )
+
+    def reconfigure(
+        self, settings: ConsumerSettings, source: Mapping[str, Any] | None, where: str
+    ) -> set[str]:
+        """See `Service`. Limits hold from the next message, request or connection on."""
+        left = {f"settings.intake.{name}" for name in _MADE_WITH}
+        if source is not None:
+            listener: object = self._listener
+            if isinstance(listener, ReconfigurableListener):
+                left |= {f"source.{key}" for key in listener.reconfigure(source, where)}
+            else:
+                left.add("source.")
+        self._settings = settings
+        for part in (self._intake, self._dispatcher):
+            if part is not None:
+                part.reconfigure(settings)
+        return left
 
     def _age_s(self, since_us: int | None) -> float | None:
         return None if since_us is None else max(0.0, self._now() - since_us / 1e6)

@@ -93,6 +93,10 @@ class HandlerDispatcher:
     def __repr__(self) -> str:
         return f"<HandlerDispatcher {self.messages} delivered, {len(self.blocked)} blocked>"
 
+    def reconfigure(self, settings: ConsumerSettings) -> None:
+        """Take over changed settings; the handler that runs has the time that it was given."""
+        self._settings, self._limits = settings, settings.intake
+
     async def run(self) -> None:
         """Deliver until cancelled. Raises the first fatal error."""
         while True:

@@ -182,6 +182,11 @@ class MessageIntake:
 
     # -- what a listener calls -------------------------------------------------------------------
 
+    def reconfigure(self, settings: ConsumerSettings) -> None:
+        """Take over changed settings, but those that its queue was made with."""
+        self._settings, self._limits = settings, settings.intake
+        self._usage.limits = self._effects.limits = settings.intake
+
     async def receive(self, message: Message, settings: SequencerSettings | None = None) -> Receipt:
         entry = Entry.of(message, settings)
         durable = await self._durable(PendingRequest([entry]))

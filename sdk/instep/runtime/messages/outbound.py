@@ -73,7 +73,7 @@ class EffectDispatcher:
         asked: Called with a scope whose request to resend was sent or has failed.
         """
         self._listener = listener
-        self._limits = limits
+        self.limits = limits
         self._environment = environment
         self._emit = emit
         self._settled = settled
@@ -134,7 +134,7 @@ class EffectDispatcher:
             self._asks[work.scope] = work
         self._pending[work] = None
         self._enqueue(work)
-        while len(self._pending) > self._limits.effects_waiting:
+        while len(self._pending) > self.limits.effects_waiting:
             oldest, _ = self._pending.popitem(last=False)
             text = describe(oldest.effect)[1]
             self._emit(oldest.scope, "not-sent", f"too much waits for the peers: {text}")
@@ -148,14 +148,14 @@ class EffectDispatcher:
 
     def _next(self) -> _Work | None:
         """Take the next effect whose peer has a slot out of its queue (S12); None: no one has."""
-        if len(self._under_way) >= self._limits.effects_at_once:
+        if len(self._under_way) >= self.limits.effects_at_once:
             return None
         for _ in range(len(self._queues)):
             peer, queue = next(iter(self._queues.items()))
             self._queues.move_to_end(peer)
             if not self._drop_gone(queue):
                 del self._queues[peer]
-            elif self._busy[peer] < self._limits.effects_per_peer:
+            elif self._busy[peer] < self.limits.effects_per_peer:
                 work = queue.popleft()
                 del self._pending[work]
                 self._busy[peer] += 1
@@ -189,7 +189,7 @@ class EffectDispatcher:
                 del self._busy[work.peer]
             self._has_work.set()
         work.failures += failed
-        if failed and work.number is not None and work.failures < self._limits.effects_attempts:
+        if failed and work.number is not None and work.failures < self.limits.effects_attempts:
             self._pending[work] = None
             asyncio.get_running_loop().call_later(self._wait_s(work), self._enqueue, work)
         else:
@@ -203,7 +203,7 @@ class EffectDispatcher:
             self._asked(work.scope)
 
     def _wait_s(self, work: _Work) -> float:
-        limits = self._limits
+        limits = self.limits
         longest_s = limits.effects_retry_initial_s * 2.0 ** min(work.failures - 1, 30)
         return min(limits.effects_retry_max_s, longest_s) * self._environment.rng.uniform(0.5, 1.0)
 

@@ -25,17 +25,11 @@ class InboxUsage:
     """
 
     def __init__(self, limits: IntakeSettings, peers: Mapping[str, SenderUsage]) -> None:
-        self._limits = limits
+        self.limits = limits
         self._peers = dict(peers)
         self.total = SenderUsage()
         for usage in peers.values():
             _add(self.total, usage)
-        self._share_messages = limits.limit_dead_messages_per_sender or max(
-            1, limits.limit_dead_messages // _SHARES
-        )
-        self._share_bytes = limits.limit_dead_bytes_per_sender or max(
-            1, limits.limit_dead_bytes // _SHARES
-        )
         self._warned = set[str]()
         """Peers whose share is nearly full, and was told; the empty one is all."""
         self.dead_since_us = min(
@@ -46,9 +40,22 @@ class InboxUsage:
     def __repr__(self) -> str:
         return f"<InboxUsage {self.total}, {len(self._peers)} peers>"
 
+    @property
+    def _share_messages(self) -> int:
+        """What one sender may fill of the dead letter."""
+        limits = self.limits
+        return limits.limit_dead_messages_per_sender or max(
+            1, limits.limit_dead_messages // _SHARES
+        )
+
+    @property
+    def _share_bytes(self) -> int:
+        limits = self.limits
+        return limits.limit_dead_bytes_per_sender or max(1, limits.limit_dead_bytes // _SHARES)
+
     def has_room_for_sequence(self, peer: str) -> bool:
         """Whether this peer may have one sequence more."""
-        limits, usage = self._limits, self._peers.get(peer)
+        limits, usage = self.limits, self._peers.get(peer)
         return self.total.sequences < limits.limit_sequences and (
             usage is None or usage.sequences < limits.limit_sequences_per_sender
         )
@@ -61,7 +68,7 @@ class InboxUsage:
 
         `sequence`: the messages of the sequence that have one already, and their bytes.
         """
-        limits, total = self._limits, self.total
+        limits, total = self.limits, self.total
         usage = self._peers.get(peer) or SenderUsage()
         return (
             total.messages + messages <= limits.limit_buffered_messages
@@ -90,7 +97,7 @@ class InboxUsage:
 
     def discards_kept(self) -> tuple[int, int]:
         """How many discarded messages, and bytes of them, the dead letter has room for."""
-        limits, total = self._limits, self.total
+        limits, total = self.limits, self.total
         return (
             max(0, limits.limit_dead_messages - total.dead_messages),
             max(0, limits.limit_dead_bytes - total.dead_bytes),
@@ -100,12 +107,12 @@ class InboxUsage:
         """Since when the oldest message is in the dead letter, where that is too long ago; 0: it is
         not.
         """
-        warn_us = self.dead_since_us + int(self._limits.warn_dead_after_s * 1_000_000)
+        warn_us = self.dead_since_us + int(self.limits.warn_dead_after_s * 1_000_000)
         return self.dead_since_us if self.dead_since_us and warn_us <= now_us else 0
 
     def warnings(self) -> list[str]:
         """What of the dead letter is nearly full and was not told yet; each is told once."""
-        limits = self._limits
+        limits = self.limits
         parts = [("", self.total, limits.limit_dead_messages, limits.limit_dead_bytes)]
         parts += [
             (peer, usage, self._share_messages, self._share_bytes)
