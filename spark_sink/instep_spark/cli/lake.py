@@ -139,12 +139,14 @@ def history(
     _each(_lakes(config), lambda made: _print(made.history(limit), output), output)
 
 
-def verify(config: ConfigArgument = None, output: FormatOption = Format.TABLE) -> None:
-    """Compute `entities` again from `changes`, and compare.
+def verify(
+    config: ConfigArgument = None, tables: _Tables = None, output: FormatOption = Format.TABLE
+) -> None:
+    """Compute `entities` again from all of `changes`, and compare.
 
-    Ends with 1 where they differ.
+    Ends with 1 where they differ, or a table lacks rows.
     """
-    _each(_lakes(config), lambda made: _compared(made.verify(), output), output)
+    _each(_lakes(config), lambda made: _compared(made.verify(), output), output, _names(tables))
 
 
 def audit(
@@ -410,7 +412,10 @@ def _compared(found: Comparison, output: Format) -> None:
     if output is Format.JSONL:
         for one in found.examples:
             json_line(one)
-        json_line({"report": {"counts": found.counts}}, flush=True)
+        report: dict[str, Any] = {"counts": found.counts}
+        if found.rows_read is not None:
+            report |= {"rows_read": found.rows_read, "rows_behind": dict(found.rows_behind)}
+        json_line({"report": report}, flush=True)
     else:
         _print(list(found.examples), output)
         Console(highlight=False).print(str(found))

@@ -14,13 +14,20 @@ from instep_spark.lake.batches.progress import read_commit_metadata
 from instep_spark.lake.pipeline import LakeSettings, Pipeline
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.place import LakePlace
-from tests.instep_spark.lake.log_kit import Row, table
+from tests.instep_spark.lake.log_kit import START_US, Row, table
 from tests.instep_spark.lake.model_kit import Episode, Key, Model
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 UNGUARDED = LakeSettings(sweep_guard_share=1.0)
+
+
+def row(ordinal: int, kind: str = "CREATE_UPDATE", stream: str = "s", **facts: Any) -> Row:
+    """A row of one stream, about an entity of its own."""
+    at = START_US + ordinal * 1_000_000
+    usual = {"key": f"n{ordinal}", "token": f"t{ordinal}", "appended_at": at, "committed_at": at}
+    return Row("c", stream, ordinal, kind, **{**usual, **facts})
 
 
 def read(lake: Path, table: str) -> list[dict[str, Any]]:

@@ -39,6 +39,7 @@ from tests.instep_spark.lake.lake_kit import (
     frame,
     pipeline,
     read,
+    row,
     stamp,
 )
 from tests.instep_spark.lake.log_kit import START_US, Change, Provider, Row, land
@@ -58,12 +59,6 @@ class Crash(Exception):
 
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-
-
-def row(ordinal: int, kind: str = "CREATE_UPDATE", **facts: Any) -> Row:
-    at = START_US + ordinal * 1_000_000
-    usual = {"key": f"n{ordinal}", "token": f"t{ordinal}", "appended_at": at, "committed_at": at}
-    return Row("c", "s", ordinal, kind, **{**usual, **facts})
 
 
 def test_a_stream_that_stops_in_the_middle_of_a_micro_batch_goes_on(
