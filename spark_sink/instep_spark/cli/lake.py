@@ -227,7 +227,7 @@ def _each(
         tables = [*FOLLOWERS, *typed] if names is None else names
         say(f"starting Spark for {options.url}", logger="instep.lake")
         with _answering_alone(stop):
-            spark = open_session(options.spark, app="instep lake")
+            spark = open_session(options.session, app="instep lake")
         with _view(console, output) as view:
             work(
                 Lake(

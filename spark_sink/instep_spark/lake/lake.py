@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from instep.errors import InstepError, SinkError, StoreUnavailableError
+from instep.errors import ConfigurationError, InstepError, SinkError, StoreUnavailableError
 from instep_spark.error_text import first_line
 from instep_spark.lake.batches.progress import carrying_metadata, read_commit_metadata
 from instep_spark.lake.deletion_vectors.delta_log import VECTORS_PROPERTY
@@ -42,8 +42,9 @@ from instep_spark.lake.trigger_interval import next_interval_s, shared_out
 from instep_spark.lake.upkeep import VACUUMED_PROPERTY, TableFiles, Upkeep
 from instep_spark.lake.verify import Comparison, audit, verify
 from instep_spark.landing_schema import TABLES
+from instep_spark.object_store import missing_connector
 from instep_spark.place import LakePlace
-from instep_spark.session import configured, is_connect, is_gone, own_session
+from instep_spark.session import check_session, configured, is_connect, is_gone, own_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,7 +57,7 @@ _INTERVAL_S: Final = 2.0
 _LOOK_S: Final = 30.0
 """How often a run that waits for rows looks whether somebody has restored or removed a table;
 before each micro-batch, it looks anyway."""
-_SETTLE_S: Final = 3600.0
+_SETTLE_S: Final = 60.0
 _PROGRESS_S: Final = 10.0
 _RETAIN_HOURS: Final = 168.0
 """Delta refuses to delete files of newer versions, unless it is told to."""
@@ -118,7 +119,7 @@ class Lake:
         micro-batches, and at the end.
         """
         self.url = url.rstrip("/")
-        self.spark = own_session(spark)
+        self.spark = own_session(check_session(spark))
         """A session of its own: nothing is left in the one that was given."""
         self._clock = time.monotonic
         self._settled_s = self._clock()
@@ -156,6 +157,14 @@ class Lake:
                     "Spark has gone away",
                     where=self.url,
                     hint="run it again: nothing is torn, and it goes on where the tables stand",
+                ) from error
+            package = missing_connector(error, self.url)
+            if package is not None:
+                raise ConfigurationError(
+                    f"Spark has no connector for {self.url}: {package} is missing",
+                    where="spark",
+                    hint=f'add it, with Delta: spark = {{ packages = ["io.delta:delta-spark_2.13:'
+                    f'4.0.1", "{package}"] }}; or its jars to spark.jars',
                 ) from error
             if not isinstance(error, PySparkException):
                 raise

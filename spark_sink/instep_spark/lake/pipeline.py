@@ -102,6 +102,12 @@ class PipelineStep(msgspec.Struct, frozen=True):
 
 def check_tables(tables: Collection[str], where: str = "tables") -> None:
     """Raise `ConfigurationError` for a name that no table of the pipeline has."""
+    if isinstance(tables, str):
+        raise ConfigurationError(
+            f"the tables are one text, {tables!r}",
+            where=where,
+            hint=f"give a list of names: [{tables!r}]",
+        )
     typed = map(typed_name, typed_classes())
     unknown = set(tables) - {*FOLLOWERS, "entities", *typed}
     if unknown:

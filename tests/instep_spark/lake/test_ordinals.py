@@ -19,7 +19,7 @@ from instep_spark.lake.lake import Lake, RunProgress
 from instep_spark.lake.landed import Landed
 from instep_spark.place import LakePlace
 from tests.instep_spark.lake.lake_kit import UNGUARDED, changes, pipeline, read, row
-from tests.instep_spark.lake.log_kit import Provider, Row, land
+from tests.instep_spark.lake.log_kit import START_US, Provider, Row, land
 from tests.instep_spark.lake.model_kit import Model
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def test_l5_what_was_restored_or_removed_is_made_again_although_nothing_lands(
     right = contents(tmp_path)
     check_entities(tmp_path, log)
 
+    names: tuple[str, ...]
     for names in (("entities",), ALL):
         restore(tmp_path, spark, {name: versions[name] for name in names})
         if names == ALL:

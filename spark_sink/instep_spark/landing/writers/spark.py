@@ -196,7 +196,7 @@ class SparkWriter:
         if self._session is None:
             remote = bool(self._options.spark.remote)
             self._own = remote or not is_running()
-            self._session = open_session(self._options.spark)
+            self._session = open_session(self._options.session)
         return self._session
 
     def _as_sink_error(self, error: Exception) -> Exception:
