@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, TypedDict
 from urllib.parse import urlsplit
 
 import msgspec
@@ -16,13 +16,38 @@ from instep_spark.object_store import s3a_config
 from instep_spark.place import LakePlace, Layout
 from instep_spark.session import SparkOptions
 
-__all__ = ["SCHEMES", "DeltaOptions"]
+__all__ = ["SCHEMES", "DeltaOptions", "DeltaSinkOptions"]
 
 SCHEMES: Final = ("file", "s3", "s3a", "gs", "az", "abfs", "abfss", "adl")
 """Where a lake may be: a local or mounted folder, or an object store."""
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _DATABASE: Final = r"^[A-Za-z_]\w{0,127}(\.[A-Za-z_]\w{0,127}){0,2}\Z"
 _SECRET_MIN_CHARS: Final = 4
+
+
+class DeltaSinkOptions(TypedDict, total=False):
+    """The keyword arguments of `DeltaSink`: those of `DeltaOptions`, as a program writes them."""
+
+    writer: Literal["rust", "spark"]
+    storage_options: Mapping[str, str]
+    spark: Mapping[str, Any]
+    database: str
+    managed: bool
+    layout: Layout
+    typed_classes: Sequence[str]
+    upkeep_share: float
+    audit_reading: str
+    audit_interval_s: float
+    shared: bool
+    commit_interval_s: float | None
+    commit_records: int
+    group_records: int
+    compact_every_commits: int
+    log_retention_hours: int
+    quarantine_max_records: int
+    quarantine_max_bytes: int
+    quarantine_total_records: int
+    quarantine_total_bytes: int
 
 
 class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

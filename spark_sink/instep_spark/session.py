@@ -30,6 +30,7 @@ __all__ = [
     "SparkOptions",
     "check_session",
     "configured",
+    "delta_source",
     "driver_memory_bytes",
     "forget_dead_session",
     "is_connect",
@@ -215,6 +216,15 @@ def _check_delta(session: SparkSession) -> None:
         ) from None
     except PySparkException:
         pass  # there is no such table
+
+
+def delta_source(session: SparkSession) -> str:
+    """Where the Delta of a session comes from, in words."""
+    if is_connect(session):
+        return "the server's own"
+    stated = session.sparkContext.getConf()
+    found = [stated.get(name, "") for name in ("spark.jars", "spark.jars.packages")]
+    return ", ".join(part for part in found if part) or "built in"
 
 
 def _not_started(options: SparkOptions, error: Exception) -> ConfigurationError:

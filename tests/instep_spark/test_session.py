@@ -13,6 +13,7 @@ from instep_spark import Lake, jar, session
 from instep_spark.session import (
     SparkOptions,
     check_java,
+    delta_source,
     driver_memory_bytes,
     java_version,
     open_session,
@@ -172,3 +173,14 @@ def test_the_memory_of_the_driver_is_read_as_spark_does(stated: str, size_bytes:
     conf = {"spark.driver.memory": stated}
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))
     assert driver_memory_bytes(session) == size_bytes
+
+
+def test_where_delta_comes_from_is_told() -> None:
+    def of(**conf: str) -> str:
+        stated = {name.replace("_", "."): value for name, value in conf.items()}
+        session: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: stated))
+        return delta_source(session)
+
+    assert of(spark_jars="/cache/delta.jar") == "/cache/delta.jar"
+    assert of(spark_jars_packages="io.delta:delta-spark_2.13:4.0.1").startswith("io.delta:")
+    assert of() == "built in"

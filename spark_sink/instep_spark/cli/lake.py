@@ -28,7 +28,7 @@ from instep_spark.lake.typed_views import typed_name
 from instep_spark.lake.verify import Comparison
 from instep_spark.options import DeltaOptions
 from instep_spark.place import LakePlace
-from instep_spark.session import open_session
+from instep_spark.session import delta_source, open_session
 
 __all__ = ["lake"]
 
@@ -228,6 +228,8 @@ def _each(
         say(f"starting Spark for {options.url}", logger="instep.lake")
         with _answering_alone(stop):
             spark = open_session(options.session, app="instep lake")
+        source = options.redact(delta_source(spark))
+        say(f"Spark {spark.version}, Delta: {source}", logger="instep.lake")
         with _view(console, output) as view:
             work(
                 Lake(

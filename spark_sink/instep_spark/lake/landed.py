@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
 
 from instep_spark.lake.batches.progress import RECENT_COMMITS, Commit, read_commits
 from instep_spark.lake.pipeline import Pipeline
-from instep_spark.lake.sql.literals import StreamKey, rows_behind
+from instep_spark.lake.sql.dialect import DATAFUSION, SPARK, Dialect
+from instep_spark.lake.sql.literals import StreamKey
 from instep_spark.lake.tables.delta_rs_table import DeltaRsTable
 from instep_spark.place import LakePlace
 
@@ -86,19 +89,34 @@ class Landed:
         found = [] if self._driver is None else self._driver.commits(RECENT_COMMITS)
         return found or read_commits(self._spark, self._pipeline.changes, RECENT_COMMITS)
 
-    def _behind(self, done: dict[StreamKey, int], *, whole: bool) -> dict[StreamKey, int]:
-        rows = rows_behind(self._spark.sql(f"SELECT * FROM {self._pipeline.changes}"), done)
+    def _behind(self, done: Mapping[StreamKey, int], *, whole: bool) -> dict[StreamKey, int]:
         if whole:
             self._looked_s = self._clock()
-        elif self._newest_us:
-            # By the statistics of its files, what is older is not read.
-            rows = rows.where(f"committed_at >= timestamp_micros({self._newest_us - _RECENT_US})")
-        found = rows.selectExpr(
-            "consumer", "stream", "ordinal", "unix_micros(committed_at) AS committed_us"
-        )
-        found = found.groupBy("consumer", "stream").agg({"ordinal": "max", "committed_us": "max"})
+        # By the statistics of its files, what is older is not read.
+        since_us = None if whole else self._newest_us - _RECENT_US
         ends: dict[StreamKey, int] = {}
-        for row in found.collect():
-            ends[row.consumer, row.stream] = row["max(ordinal)"]
-            self._newest_us = max(self._newest_us, row["max(committed_us)"])
+        for row in self._last_rows(since_us).to_pylist():
+            key = (row["consumer"], row["stream"])
+            if row["ordinal"] > done.get(key, 0):
+                ends[key] = row["ordinal"]
+            self._newest_us = max(self._newest_us, row["committed_us"])
         return ends
+
+    def _last_rows(self, since_us: int | None) -> pa.Table:
+        """By stream the last ordinal and time of commit, of rows that were committed since then;
+        None: of all.
+        """
+        sql = """SELECT consumer, stream, max(ordinal) AS ordinal, max(committed_at) AS committed_at
+            FROM {} WHERE {} GROUP BY consumer, stream"""
+
+        def since(dialect: Dialect) -> str:
+            return "true" if since_us is None else f"committed_at >= {dialect.time_of(since_us)}"
+
+        found = None
+        if self._driver is not None:
+            found = self._driver.query(sql.format("t", since(DATAFUSION)))
+        if found is None:
+            statement = sql.format(self._pipeline.changes, since(SPARK))
+            found = self._spark.sql(statement).toArrow()
+        moments = found["committed_at"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        return found.append_column("committed_us", moments)

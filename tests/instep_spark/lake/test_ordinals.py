@@ -16,10 +16,8 @@ from deltalake import DeltaTable
 from instep.errors import SinkError
 from instep_spark.lake import lake as module
 from instep_spark.lake.lake import Lake, RunProgress
-from instep_spark.lake.landed import Landed
-from instep_spark.place import LakePlace
-from tests.instep_spark.lake.lake_kit import UNGUARDED, changes, pipeline, read, row
-from tests.instep_spark.lake.log_kit import START_US, Provider, Row, land
+from tests.instep_spark.lake.lake_kit import UNGUARDED, read, row
+from tests.instep_spark.lake.log_kit import Provider, Row, land
 from tests.instep_spark.lake.model_kit import Model
 
 if TYPE_CHECKING:
@@ -212,19 +210,3 @@ def test_l5_a_run_that_is_stopped_with_rows_behind_has_failed(
     assert json.loads(read(tmp_path, "entities")[0]["body"])
     lake_of(tmp_path, spark, tables=[]).run(once=True)
     assert len(read(tmp_path, "entities")) == 5
-
-
-def test_l5_a_row_with_an_old_time_is_found(spark: SparkSession, tmp_path: Path) -> None:
-    hours_us = 3_600_000_000
-    land(tmp_path, [row(1), row(1, stream="old")])
-    made = pipeline(spark, tmp_path, tables=[])
-    now_s = 0.0
-    landed = Landed(spark, LakePlace(tmp_path.as_uri()), made, lambda: now_s)
-    assert landed.ends() == {("c", "s"): 1, ("c", "old"): 1}
-    made.apply(changes(spark, tmp_path))
-    assert landed.ends() == {}
-    land(tmp_path, [row(2), row(2, stream="old", committed_at=START_US - 2 * hours_us)])
-    assert landed.ends() == {("c", "s"): 2}
-    now_s = 60.0
-    land(tmp_path, [row(3)])
-    assert landed.ends() == {("c", "s"): 3, ("c", "old"): 2}
