@@ -54,7 +54,7 @@ class Landed:
 
     def ends(self) -> dict[StreamKey, int]:
         """By stream the last ordinal up to which some table lacks rows: of a row that has landed,
-        or that another table has. Streams that no table lacks anything of are left out.
+        or that another table has (L5). Streams that no table lacks anything of are left out.
 
         Raises `SinkError` where `changes` was restored, and lacks what the tables follow (L2).
         """

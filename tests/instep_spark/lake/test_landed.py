@@ -41,7 +41,7 @@ class Lake:
             self.pipeline.followers[0].progress = progress.moved(behind)
 
 
-def test_only_what_some_table_lacks_is_found_and_each_thing_once(tmp_path: Path) -> None:
+def test_l5_only_what_some_table_lacks_is_found_and_each_thing_once(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     land(tmp_path, [row(1), row(2), row(1, stream="other")])
     assert lake.landed.ends() == {("c", "s"): 2, ("c", "other"): 1}
@@ -60,7 +60,7 @@ def test_only_what_some_table_lacks_is_found_and_each_thing_once(tmp_path: Path)
     assert lake.landed.ends() == {("c", "s"): 3}
 
 
-def test_a_row_with_an_old_time_is_found_within_a_minute(tmp_path: Path) -> None:
+def test_l5_a_row_with_an_old_time_is_found_within_a_minute(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     land(tmp_path, [row(1), row(1, stream="old")])
     assert lake.landed.ends() == {("c", "s"): 1, ("c", "old"): 1}

@@ -89,6 +89,20 @@ def test_merge_on_read_is_read_right_by_every_engine(spark: SparkSession, tmp_pa
         DeltaTable(tmp_path / "entities").to_pyarrow_dataset()
 
 
+def test_l7_no_table_marks_rows_unasked(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_MARKED_BYTES", "_MARKED_BY_DRIVER_BYTES"):
+        monkeypatch.setattr(base, name, 0)
+    land(tmp_path, Provider(3, "one").run(4))
+    assert LakeSettings().layout == DeltaOptions(url=tmp_path.as_uri()).layout
+    made = pipeline(spark, tmp_path, tables=[], settings=LakeSettings())
+    made.apply(changes(spark, tmp_path))
+    features = DeltaTable(tmp_path / "entities").protocol()
+    assert features.reader_features is None
+    assert DeltaTable(tmp_path / "entities").to_pyarrow_table().num_rows > 0
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("by_driver", [True, False])
 def test_auto_marks_rows_in_large_tables(

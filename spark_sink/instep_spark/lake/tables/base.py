@@ -232,7 +232,9 @@ class LakeTable:
             proof.unlink(missing_ok=True)
 
     def lay_out(self, spark: SparkSession, layout: Layout) -> None:
-        """Choose what a change does to the files, from the next commit on."""
+        """Choose what a change does to the files, from the next commit on. Rows are marked only
+        where that was asked for (L7).
+        """
         marking = self._properties.get(VECTORS_PROPERTY) == "true"
         from_bytes = _MARKED_BYTES if self.by_driver is None else _MARKED_BY_DRIVER_BYTES
         wanted = layout == "merge-on-read" or (
