@@ -416,7 +416,8 @@ def _compared(found: Comparison, output: Format) -> None:
             json_line(one)
         report: dict[str, Any] = {"counts": found.counts}
         if found.rows_read is not None:
-            report |= {"rows_read": found.rows_read, "rows_behind": dict(found.rows_behind)}
+            report["rows_read"] = found.rows_read
+            report["rows_behind_by_table"] = dict(found.rows_behind)
         json_line({"report": report}, flush=True)
     else:
         _print(list(found.examples), output)
