@@ -197,22 +197,27 @@ class Lake:
         self._upkeep = Upkeep(self._settings.upkeep_share, self._clock())
         with self._errors():
             self._await_changes(once=once, stop=stop)
-            if stop.is_set():
+            if stop.is_set() and not once:
                 return
             self._pipeline.open(self.spark)
             self._pipeline.release(self.spark)
             self._audited_s = self._last_audit_s()
             self._audited, self._audit_error = None, ""
-            behind = self._keep_up(once=once, stop=stop, interval_s=interval_s)
+            self._keep_up(once=once, stop=stop, interval_s=interval_s)
             self._pipeline.settle(self.spark)
             self._report_progress(None)
-            if once and behind:
-                raise SinkError(
-                    f"the run was stopped with {behind:,} rows behind",
-                    where=self.url,
-                    hint="run it again: it goes on where the tables stand",
-                    retriable=True,
-                )
+            if once and stop.is_set():
+                self._refuse_rows_behind()
+
+    def _refuse_rows_behind(self) -> None:
+        behind = self._pipeline.rows_behind(self.spark)
+        if behind:
+            raise SinkError(
+                f"the run was stopped with {behind:,} rows behind",
+                where=self.url,
+                hint="run it again: it goes on where the tables stand",
+                retriable=True,
+            )
 
     def _step(self, step: PipelineStep) -> None:
         if step.table == "entities":
@@ -220,10 +225,8 @@ class Lake:
         if self._report_step is not None:
             self._report_step(step)
 
-    def _keep_up(self, *, once: bool, stop: threading.Event, interval_s: float) -> int:
-        """Apply what has landed, until `stop` is set; `once`: what there is now. Returns how many
-        of the rows that it has seen are not applied.
-        """
+    def _keep_up(self, *, once: bool, stop: threading.Event, interval_s: float) -> None:
+        """Apply what has landed, until `stop` is set; `once`: what there is now."""
         landed = Landed(self.spark, self._place, self._pipeline, self._clock)
         looked_s = self._clock()
         while not stop.is_set():
@@ -242,11 +245,10 @@ class Lake:
                 if self._clock() - self._reported_s >= _PROGRESS_S:
                     self._report_progress(pause_s)
             if once:
-                return sum(self._lags(ends).values())
+                return
             self._pipeline.release(self.spark)
             self._settle_in_time()
             stop.wait(self._pause_s(begun_s, interval_s))
-        return 0
 
     def _part(self, ends: Mapping[StreamKey, int]) -> tuple[DataFrame, dict[StreamKey, int]]:
         """A bounded number of the rows up to these ordinals that some table lacks, and their last
