@@ -103,8 +103,8 @@ class DeltaRsTable:
             self._table = None
         return [
             Commit(
-                *(one["version"], one["operation"], one.get("operationParameters") or {}),
-                *(one.get("userMetadata") or "", one["timestamp"] / 1e3),
+                *(one["version"], one.get("operation", ""), one.get("operationParameters") or {}),
+                *(one.get("userMetadata") or "", one.get("timestamp", 0) / 1e3),
             )
             for one in table.history(limit)
         ]
