@@ -11,6 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from instep_spark.lake.batches.progress import read_commit_metadata
+from instep_spark.lake.lake import Lake
 from instep_spark.lake.pipeline import LakeSettings, Pipeline
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.place import LakePlace
@@ -117,6 +118,14 @@ def health_of(lake: Path) -> dict[Key, tuple[object, ...]]:
         )
         for one in read(lake, "stream_health")
     }
+
+
+def check_verified(spark: SparkSession, lake: Path) -> None:
+    """`entities` has what all of `changes` states. Its last rows may be durable with its next
+    commit only.
+    """
+    found = Lake(lake.as_uri(), spark, tables=[]).verify()
+    assert (found.stale, found.bogus, found.missing) == (0, 0, 0)
 
 
 def pipeline(spark: SparkSession, lake: Path, **options: Any) -> Pipeline:

@@ -35,6 +35,7 @@ from tests.instep_spark.lake.lake_kit import (
     check_alarms,
     check_entities,
     check_history,
+    check_verified,
     frame,
     pipeline,
     read,
@@ -259,7 +260,7 @@ def test_l2_a_restored_table_gets_what_it_has_lost(spark: SparkSession, tmp_path
     pipeline(spark, tmp_path, tables=tables).apply(changes(spark, tmp_path))
     for table in ("entities", "entity_history", "topology"):
         assert sorted(one["key"] for one in read(tmp_path, table)) == ["n1", "n2", "n3", "n4"]
-    assert Lake(tmp_path.as_uri(), spark, tables=[]).verify().clean
+    check_verified(spark, tmp_path)
 
 
 def test_l2_the_log_of_a_quiet_table_keeps_its_progress(
@@ -472,7 +473,7 @@ def test_a_sweep_that_would_remove_too_much_is_held_and_released(
     end_record = {one["key"]: one["ended_by"] for one in read(tmp_path, "entity_history")}
     assert {key for key, by in end_record.items() if by == "SWEEP"} == {"n4", "n5", "n6", "n7"}
     assert {one["key"] for one in read(tmp_path, "topology")} == {"n2", "n3"}
-    assert Lake(tmp_path.as_uri(), spark, tables=[]).verify().clean
+    check_verified(spark, tmp_path)
 
 
 def test_a_sweep_that_finds_nothing_cuts_no_other_table(
@@ -527,7 +528,7 @@ def test_a_stream_joined_with_its_baseline_is_one_row_an_entity(
     assert '"value": 8' in found["u3"]["body"]
     held = {one["id"] for one in read(tmp_path, "entity_history") if one["open"]}
     assert held == {"u3", "u4"}
-    assert Lake(tmp_path.as_uri(), spark, tables=[]).verify().clean
+    check_verified(spark, tmp_path)
 
 
 @pytest.mark.parametrize("cuts", [(), pytest.param((3, 5, 6), marks=pytest.mark.long)])
@@ -561,7 +562,7 @@ def test_a14_3_8_1_2_after_the_sweep_the_stream_beats_the_baseline(
         7: None,
     }
     assert {one["id"] for one in read(lake, "topology")} == {"u2", "u4"}
-    assert Lake(lake.as_uri(), spark, tables=[]).verify().clean
+    check_verified(spark, lake)
 
 
 @pytest.mark.parametrize("cuts", [(), pytest.param((2, 4, 5), marks=pytest.mark.long)])
@@ -590,7 +591,7 @@ def test_a14_of_two_baselines_the_later_one_counts(
     assert {one["id"]: one["ordinal"] for one in read(lake, "entities")} == {"u": 5, "v": 3}
     history = read(lake, "entity_history")
     assert {one["ordinal"]: one["ended_by"] for one in history} == {2: "UPDATE", 3: None, 5: None}
-    assert Lake(lake.as_uri(), spark, tables=[]).verify().clean
+    check_verified(spark, lake)
 
 
 @pytest.mark.parametrize("cuts", [(), pytest.param((3, 5, 7, 9), marks=pytest.mark.long)])
@@ -628,7 +629,7 @@ def test_a14_a_baseline_that_is_read_after_a_sweep_beats_all_that_was_stored(
     history = read(lake, "entity_history")
     assert {one["id"]: one["ordinal"] for one in history if one["open"]} == entities
     assert {one["id"]: one["ordinal"] for one in read(lake, "alarms") if one["open"]} == entities
-    assert Lake(lake.as_uri(), spark, tables=[]).verify().clean
+    check_verified(spark, lake)
 
 
 @pytest.mark.asyncio
