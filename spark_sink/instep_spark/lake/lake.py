@@ -244,10 +244,10 @@ class Lake:
                 pause_s = 0.0 if once or self._lags(ends) else self._pause_s(begun_s, interval_s)
                 if self._clock() - self._reported_s >= _PROGRESS_S:
                     self._report_progress(pause_s)
-            if once:
-                return
             self._pipeline.release(self.spark)
             self._settle_in_time()
+            if once:
+                return
             stop.wait(self._pause_s(begun_s, interval_s))
 
     def _part(self, ends: Mapping[StreamKey, int]) -> tuple[DataFrame, dict[StreamKey, int]]:
