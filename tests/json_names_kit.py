@@ -38,6 +38,7 @@ OPAQUE = {
     "patch",
     "previous",
     "elapsed_s_by_table",
+    "rows_behind_by_table",
     "settings",
     "sink",
     "source",

@@ -7,6 +7,7 @@ Delta needs of it, and pyspark does not have itself, is carved out once into the
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import stat
 import tempfile
@@ -31,6 +32,11 @@ _CARVED: Final = ("io/delta/", "org/apache/spark/", "com/databricks/", "delta/",
 _MARKER: Final = "org/apache/spark/sql/delta/DeltaLog.class"
 _SERVICE: Final = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 _SOURCE: Final = "org.apache.spark.sql.delta.sources.DeltaDataSource\n"
+_NOTICES: Final = frozenset({"LICENSE", "NOTICE", "META-INF/LICENSE", "META-INF/NOTICE"})
+"""Of what is carved, too: Apache-2.0, section 4."""
+_SPARK: Final = "4.0."
+"""The Delta of the provider is for this Spark."""
+_log: Final = logging.getLogger(__name__)
 
 
 def cache_folder() -> Path:
@@ -39,11 +45,13 @@ def cache_folder() -> Path:
 
 
 def installed_jar(cache: Path | None = None) -> Path | None:
-    """The jar of an installed provider, carved at the first call; None where there is none.
+    """The jar of an installed provider, carved at the first call; None where there is none for this
+    Spark.
 
-    A provider's jar is used only if its SHA-256 is a known one, and what was carved only if its own
-    is still the one in its name. Raises `ConfigurationError` for another jar, or a cache that
-    others may write; `OSError` where the cache cannot be written.
+    A provider's jar is used only if its SHA-256 is a known one; one of another version is told, and
+    left alone. What was carved is used only if its SHA-256 is still the one in its name. Raises
+    `ConfigurationError` for a cache that others may write; `OSError` where the cache cannot be
+    written.
     """
     try:
         provider = distribution(_PROVIDER)
@@ -51,22 +59,21 @@ def installed_jar(cache: Path | None = None) -> Path | None:
     except PackageNotFoundError:
         return None
     fat = _fat_jar(provider)
-    if fat is None:
+    if fat is None or not pyspark.version.startswith(_SPARK):
         return None
     folder = cache or cache_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_owner(folder)
-    name = f"delta-{_PROVIDER}-{provider.version}-spark-{pyspark.version}"
+    name = f"delta-{_PROVIDER}-{provider.version}-spark-{pyspark.version}-licensed"
     for jar in folder.glob(f"{name}-*.jar"):
         if jar.stem == f"{name}-{_sha256(jar)}":
             return jar
     if _sha256(fat) not in _KNOWN:
-        raise ConfigurationError(
-            f"the jar of {_PROVIDER} {provider.version} is not one that is known",
-            where=str(fat),
-            hint="install the version that the hint of a missing jar names, or name Delta's own"
-            " jars in spark.jars",
+        _log.warning(
+            "the jar of %s %s is not one that is known: Delta is left to Maven",
+            *(_PROVIDER, provider.version),
         )
+        return None
     return carve(fat, folder, name)
 
 
@@ -86,7 +93,8 @@ def carve(fat: Path, folder: Path, name: str) -> Path:
             for entry in whole.infolist():
                 path = entry.filename
                 ours = path.startswith(_CARVED) and "avro" not in path.lower()
-                if ours and path not in known and not entry.is_dir():
+                kept = path in _NOTICES or (ours and path not in known)
+                if kept and not entry.is_dir():
                     part.writestr(entry, whole.read(entry))
             # Without the time of now, so that all who carve make the same jar.
             part.writestr(zipfile.ZipInfo(_SERVICE), _SOURCE)

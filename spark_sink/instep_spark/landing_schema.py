@@ -18,6 +18,7 @@ import pyarrow as pa
 __all__ = [
     "CHANGES",
     "FACTS",
+    "MEANINGS",
     "QUARANTINE",
     "TABLES",
     "Column",
@@ -176,6 +177,13 @@ FACTS: Final = (
 
 TABLES: Final = {"changes": CHANGES, "quarantine": QUARANTINE, "stream_facts": FACTS}
 """The landing tables, by the name of their folder under the URL of the lake."""
+MEANINGS: Final = {
+    "changes": "Each record of the streams once for each time that it was read, with what an "
+    "alignment began and swept. All other tables are made from it; rows are only added.",
+    "quarantine": "What could not be read, as it was received.",
+    "stream_facts": "What streams are, how they deviate, and which held sweeps were released.",
+}
+"""What each is; the description of the table."""
 
 
 def arrow_schema(columns: Iterable[Column]) -> pa.Schema:

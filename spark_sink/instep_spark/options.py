@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, TypedDict
 from urllib.parse import urlsplit
 
 import msgspec
@@ -12,16 +12,42 @@ import msgspec
 from instep.config.options import read_table
 from instep.errors import ConfigurationError
 from instep_spark.lake.typed_views import typed_classes
+from instep_spark.object_store import s3a_config
 from instep_spark.place import LakePlace, Layout
 from instep_spark.session import SparkOptions
 
-__all__ = ["SCHEMES", "DeltaOptions"]
+__all__ = ["SCHEMES", "DeltaOptions", "DeltaSinkOptions"]
 
 SCHEMES: Final = ("file", "s3", "s3a", "gs", "az", "abfs", "abfss", "adl")
 """Where a lake may be: a local or mounted folder, or an object store."""
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _DATABASE: Final = r"^[A-Za-z_]\w{0,127}(\.[A-Za-z_]\w{0,127}){0,2}\Z"
 _SECRET_MIN_CHARS: Final = 4
+
+
+class DeltaSinkOptions(TypedDict, total=False):
+    """The keyword arguments of `DeltaSink`: those of `DeltaOptions`, as a program writes them."""
+
+    writer: Literal["rust", "spark"]
+    storage_options: Mapping[str, str]
+    spark: Mapping[str, Any]
+    database: str
+    managed: bool
+    layout: Layout
+    typed_classes: Sequence[str]
+    upkeep_share: float
+    audit_reading: str
+    audit_interval_s: float
+    shared: bool
+    commit_interval_s: float | None
+    commit_records: int
+    group_records: int
+    compact_every_commits: int
+    log_retention_hours: int
+    quarantine_max_records: int
+    quarantine_max_bytes: int
+    quarantine_total_records: int
+    quarantine_total_bytes: int
 
 
 class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,8 +60,8 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """`rust`: delta-rs in this process, milliseconds a commit, no Java. `spark`: a SparkSession,
     for catalogues and clusters."""
     storage_options: dict[str, str] = {}
-    """Keys of the object store for the `rust` writer, as delta-rs names them (`AWS_REGION` …);
-    the process's environment serves too. Never shown."""
+    """Keys of the object store, as delta-rs names them (`AWS_REGION` …); those of S3 reach Spark,
+    too. The process's environment serves as well. Never shown."""
     spark: SparkOptions = SparkOptions()
     """Which Spark, for the `spark` writer and for `instep lake`."""
     database: str = ""
@@ -45,12 +71,12 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     managed: bool = False
     """The catalogue chooses where the files of a new table of `database` are. Else they are under
     `url`, where any engine finds them."""
-    layout: Layout = "auto"
+    layout: Layout = "copy-on-write"
     """What a change does to the files of the tables that `instep lake run` keeps. `copy-on-write`
     rewrites them: every engine reads such tables. `merge-on-read` marks rows in deletion vectors:
     large tables change faster, and not every engine reads them. `auto`: `merge-on-read` from
-    32 MiB on where the driver merges, and from 128 MiB on where Spark does. Looked at when a run
-    begins."""
+    32 MiB on where the driver merges, and from 128 MiB on where Spark does; a table that it has
+    changed so remains it. Looked at when a run begins."""
     typed_classes: tuple[str, ...] = ()
     """Classes such as `NODE` for which `instep lake run` keeps a table with a column for each
     member that their data model has: `typed_node`."""
@@ -93,6 +119,14 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if self.commit_interval_s is not None:
             return self.commit_interval_s
         return 0.5 if self.writer == "rust" else 2.0
+
+    @property
+    def session(self) -> SparkOptions:
+        """`spark`, with what it has to know of the object store."""
+        if self.spark.remote:
+            return self.spark  # the server's own
+        config = {**s3a_config(self.url, self.storage_options), **self.spark.config}
+        return msgspec.structs.replace(self.spark, config=config)
 
     def location(self, table: str) -> str:
         """The URL of one table of the lake."""

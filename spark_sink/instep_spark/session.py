@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ONE_MACHINE",
     "SparkOptions",
+    "check_session",
     "configured",
+    "delta_source",
     "driver_memory_bytes",
     "forget_dead_session",
     "is_connect",
@@ -118,8 +120,34 @@ def open_session(
         except Exception as error:
             # Py4J raises what the JVM threw, gRPC what the server did; they share no base.
             raise _not_started(options, error) from error
+    return check_session(session)
+
+
+def check_session(session: SparkSession | None) -> SparkSession:
+    """Return the session. Raises `ConfigurationError` where it is none, was stopped, or does not
+    know Delta.
+    """
+    if session is None or not hasattr(session, "sql"):
+        raise ConfigurationError(
+            f"{type(session).__name__} is no Spark session",
+            where="spark",
+            hint="open one: from instep_spark import open_session; spark = open_session()",
+        )
+    if _is_stopped(session):
+        raise ConfigurationError(
+            "the Spark session was stopped",
+            where="spark",
+            hint="open another one: from instep_spark import open_session; spark = open_session()",
+        )
     _check_delta(session)
     return session
+
+
+def _is_stopped(session: Any) -> bool:
+    if is_connect(session):
+        return bool(session.is_stopped)
+    context = getattr(session, "_sc", None)
+    return context is not None and context._jsc is None  # noqa: SLF001 — no public word for it
 
 
 def _configured(builder: Any, options: SparkOptions) -> Any:
@@ -172,22 +200,31 @@ def _is_local(options: SparkOptions) -> bool:
 
 
 def _check_delta(session: SparkSession) -> None:
-    if _EXTENSION in (session.conf.get("spark.sql.extensions", "") or ""):
-        return
     from pyspark.errors import ParseException, PySparkException  # noqa: PLC0415 — half a second
 
-    # Platforms have it built in, and name no extension. Only Delta's parser knows this statement.
+    # The configuration tells nothing: platforms have it built in, and a session that began without
+    # the jar names the extension all the same. Only Delta's parser knows this statement.
     try:
         session.sql("VACUUM delta.`/instep/is/delta/there` DRY RUN")
     except ParseException:
         raise ConfigurationError(
             "the Spark session has no Delta",
             where="spark",
-            hint=f'start it with spark.sql.extensions = "{_EXTENSION}", '
+            hint="let instep_spark.open_session() open it before any other, or start it with "
+            f'spark.sql.extensions = "{_EXTENSION}", '
             f'spark.sql.catalog.spark_catalog = "{_CATALOG}", and the jar; or {_WAYS_OUT}',
         ) from None
     except PySparkException:
         pass  # there is no such table
+
+
+def delta_source(session: SparkSession) -> str:
+    """Where the Delta of a session comes from, in words."""
+    if is_connect(session):
+        return "the server's own"
+    stated = session.sparkContext.getConf()
+    found = [stated.get(name, "") for name in ("spark.jars", "spark.jars.packages")]
+    return ", ".join(part for part in found if part) or "built in"
 
 
 def _not_started(options: SparkOptions, error: Exception) -> ConfigurationError:

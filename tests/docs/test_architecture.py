@@ -36,6 +36,8 @@ ALL_RULES = [
     "L2",
     "L3",
     "L4",
+    "L5",
+    "L7",
 ]
 SOURCES = {
     path: path.read_text(encoding="utf-8")

@@ -9,10 +9,11 @@ import pytest
 from pyspark.errors import AnalysisException, ParseException
 
 from instep.errors import ConfigurationError
-from instep_spark import jar, session
+from instep_spark import Lake, jar, session
 from instep_spark.session import (
     SparkOptions,
     check_java,
+    delta_source,
     driver_memory_bytes,
     java_version,
     open_session,
@@ -63,6 +64,7 @@ def test_the_jar_is_carved_once(tmp_path: Path) -> None:
         names = whole.namelist()
     assert "org/apache/spark/sql/delta/DeltaLog.class" in names
     assert "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister" in names
+    assert {"META-INF/LICENSE", "META-INF/NOTICE"} <= set(names)
     assert not [name for name in names if "avro" in name.lower()]
     assert len(names) == len(set(names))
     before = carved.stat().st_mtime_ns
@@ -72,7 +74,7 @@ def test_the_jar_is_carved_once(tmp_path: Path) -> None:
 
 
 def test_a_jar_that_was_changed_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     carved = jar.installed_jar(tmp_path)
     if carved is None:
@@ -82,9 +84,10 @@ def test_a_jar_that_was_changed_is_not_used(
     assert jar.installed_jar(tmp_path) == carved
     assert carved.read_bytes() == good
     carved.write_bytes(good + b"x")
+    # One of another version is told, and Maven is asked.
     monkeypatch.setattr(jar, "_KNOWN", frozenset())
-    with pytest.raises(ConfigurationError, match="is not one that is known"):
-        jar.installed_jar(tmp_path)
+    assert jar.installed_jar(tmp_path) is None
+    assert "is not one that is known: Delta is left to Maven" in caplog.text
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707])
@@ -138,18 +141,22 @@ def test_a_session_without_delta_is_refused(error: Exception, has_delta: bool) -
         def sql(_statement: str) -> None:
             raise error
 
-        class conf:  # noqa: N801 — Spark's own word
-            @staticmethod
-            def get(key: str, default: str) -> str:
-                assert key == "spark.sql.extensions"
-                return default
-
     bare: Any = Bare()
     if has_delta:
         assert open_session(session=bare) is bare
     else:
-        with pytest.raises(ConfigurationError, match="the Spark session has no Delta"):
-            open_session(session=bare)
+        for use in (lambda: open_session(session=bare), lambda: Lake("file:///lake", bare)):
+            with pytest.raises(ConfigurationError, match="session has no Delta — let instep_spark"):
+                use()
+
+
+def test_what_is_no_session_and_one_that_was_stopped_are_named() -> None:
+    nothing: Any = None
+    with pytest.raises(ConfigurationError, match="NoneType is no Spark session — open one"):
+        Lake("file:///lake", nothing)
+    stopped: Any = SimpleNamespace(sql=None, _sc=SimpleNamespace(_jsc=None))
+    with pytest.raises(ConfigurationError, match="was stopped — open another one"):
+        Lake("file:///lake", stopped)
 
 
 @pytest.mark.parametrize(
@@ -166,3 +173,14 @@ def test_the_memory_of_the_driver_is_read_as_spark_does(stated: str, size_bytes:
     conf = {"spark.driver.memory": stated}
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))
     assert driver_memory_bytes(session) == size_bytes
+
+
+def test_where_delta_comes_from_is_told() -> None:
+    def of(**conf: str) -> str:
+        stated = {name.replace("_", "."): value for name, value in conf.items()}
+        session: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: stated))
+        return delta_source(session)
+
+    assert of(spark_jars="/cache/delta.jar") == "/cache/delta.jar"
+    assert of(spark_jars_packages="io.delta:delta-spark_2.13:4.0.1").startswith("io.delta:")
+    assert of() == "built in"

@@ -793,6 +793,35 @@ _LAKE: Final = [
         "return rows",
         f"{_TL}batches/test_micro_batch.py::test_l4_a_table_reads_the_rows_that_it_lacks",
     ),
+    Mutation(
+        "L5",
+        f"{_L}landed.py::Landed.ends",
+        "if done[key] < last}",
+        "if not last}",
+        f"{_TL}test_landed.py::test_l5_only_what_some_table_lacks_is_found_and_each_thing_once",
+    ),
+    Mutation(
+        "L5",
+        f"{_L}landed.py::Landed.ends",
+        "if not found and not whole:",
+        "if not whole and not found and not done:",
+        f"{_TL}test_landed.py::test_l5_a_row_with_an_old_time_is_found_within_a_minute",
+    ),
+    Mutation(
+        "L5",
+        f"{_L}verify.py::verify",
+        "whole=True",
+        "whole=False",
+        f"{_TL}test_ordinals.py"
+        "::test_l5_what_was_restored_or_removed_is_made_again_although_nothing_lands",
+    ),
+    Mutation(
+        "L7",
+        f"{_L}tables/base.py::LakeTable.lay_out",
+        'layout == "auto"',
+        'layout != "merge-on-read"',
+        f"{_TL}test_layout.py::test_l7_no_table_marks_rows_unasked",
+    ),
 ]
 
 MUTATIONS: Final = [*_LOGS, *_NUMBERS, *_LAKE]

@@ -28,7 +28,7 @@ from instep_spark.lake.typed_views import typed_name
 from instep_spark.lake.verify import Comparison
 from instep_spark.options import DeltaOptions
 from instep_spark.place import LakePlace
-from instep_spark.session import open_session
+from instep_spark.session import delta_source, open_session
 
 __all__ = ["lake"]
 
@@ -139,12 +139,14 @@ def history(
     _each(_lakes(config), lambda made: _print(made.history(limit), output), output)
 
 
-def verify(config: ConfigArgument = None, output: FormatOption = Format.TABLE) -> None:
-    """Compute `entities` again from `changes`, and compare.
+def verify(
+    config: ConfigArgument = None, tables: _Tables = None, output: FormatOption = Format.TABLE
+) -> None:
+    """Compute `entities` again from all of `changes`, and compare.
 
-    Ends with 1 where they differ.
+    Ends with 1 where they differ, or a table lacks rows.
     """
-    _each(_lakes(config), lambda made: _compared(made.verify(), output), output)
+    _each(_lakes(config), lambda made: _compared(made.verify(), output), output, _names(tables))
 
 
 def audit(
@@ -225,7 +227,9 @@ def _each(
         tables = [*FOLLOWERS, *typed] if names is None else names
         say(f"starting Spark for {options.url}", logger="instep.lake")
         with _answering_alone(stop):
-            spark = open_session(options.spark, app="instep lake")
+            spark = open_session(options.session, app="instep lake")
+        source = options.redact(delta_source(spark))
+        say(f"Spark {spark.version}, Delta: {source}", logger="instep.lake")
         with _view(console, output) as view:
             work(
                 Lake(
@@ -410,7 +414,11 @@ def _compared(found: Comparison, output: Format) -> None:
     if output is Format.JSONL:
         for one in found.examples:
             json_line(one)
-        json_line({"report": {"counts": found.counts}}, flush=True)
+        report: dict[str, Any] = {"counts": found.counts}
+        if found.rows_read is not None:
+            report["rows_read"] = found.rows_read
+            report["rows_behind_by_table"] = dict(found.rows_behind)
+        json_line({"report": report}, flush=True)
     else:
         _print(list(found.examples), output)
         Console(highlight=False).print(str(found))

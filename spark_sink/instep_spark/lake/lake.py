@@ -2,9 +2,9 @@
 
     Lake("file:///data/lake", spark).run(once=True)
 
-By Structured Streaming where the session is a driver of its own; over Spark Connect, whose server
-would have to have instep installed to run a micro-batch, by micro-batches that the client asks for.
-Both end in `Pipeline.apply`, which looks at ordinals alone.
+A run is driven by ordinals, on one machine, on a cluster and over Spark Connect: it looks which
+rows of `changes` some table lacks, and applies them part by part. No checkpoint of a query can be
+lost, or know better than the tables (L5).
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from instep.errors import InstepError, SinkError, StoreUnavailableError
+from instep.errors import ConfigurationError, InstepError, SinkError, StoreUnavailableError
 from instep_spark.error_text import first_line
 from instep_spark.lake.batches.progress import carrying_metadata, read_commit_metadata
 from instep_spark.lake.deletion_vectors.delta_log import VECTORS_PROPERTY
+from instep_spark.lake.landed import Landed
 from instep_spark.lake.pipeline import (
     FOLLOWERS,
     LakeSettings,
@@ -32,17 +33,18 @@ from instep_spark.lake.pipeline import (
 )
 from instep_spark.lake.rebuild import rebuild, rebuilt_at
 from instep_spark.lake.reconciliation import ReconciliationTable
-from instep_spark.lake.sql.literals import rows_behind, rows_between, text
+from instep_spark.lake.sql.literals import StreamKey, rows_between, text
 from instep_spark.lake.tables.base import has_vectors, table_detail, table_exists
 from instep_spark.lake.tables.messages import MessagesTable
 from instep_spark.lake.tables.schema import FEED_PROPERTY, LAKE_TABLES
 from instep_spark.lake.tables.sequence_numbers import SequenceNumbersTable
-from instep_spark.lake.trigger_interval import next_interval_s
+from instep_spark.lake.trigger_interval import next_interval_s, shared_out
 from instep_spark.lake.upkeep import VACUUMED_PROPERTY, TableFiles, Upkeep
 from instep_spark.lake.verify import Comparison, audit, verify
 from instep_spark.landing_schema import TABLES
+from instep_spark.object_store import missing_connector
 from instep_spark.place import LakePlace
-from instep_spark.session import configured, is_connect, is_gone, own_session
+from instep_spark.session import check_session, configured, is_connect, is_gone, own_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,9 +52,12 @@ if TYPE_CHECKING:
 __all__ = ["Lake", "RunProgress"]
 
 _BATCH_RECORDS: Final = 500_000
-_BATCH_BYTES: Final = "512m"
+"""Rows of a micro-batch, of all streams together."""
 _INTERVAL_S: Final = 2.0
-_SETTLE_S: Final = 3600.0
+_LOOK_S: Final = 30.0
+"""How often a run that waits for rows looks whether somebody has restored or removed a table;
+before each micro-batch, it looks anyway."""
+_SETTLE_S: Final = 60.0
 _PROGRESS_S: Final = 10.0
 _RETAIN_HOURS: Final = 168.0
 """Delta refuses to delete files of newer versions, unless it is told to."""
@@ -66,7 +71,6 @@ _CLUSTERING: Final = {
     # A table whose statistics a user has chosen is joined all the same.
     "spark.databricks.delta.optimize.zorder.checkStatsCollection.enabled": "false",
 }
-_CHECKPOINT: Final = "_checkpoints/pipeline"
 
 
 class RunProgress(msgspec.Struct, frozen=True):
@@ -115,10 +119,9 @@ class Lake:
         micro-batches, and at the end.
         """
         self.url = url.rstrip("/")
-        self.spark = own_session(spark)
+        self.spark = own_session(check_session(spark))
         """A session of its own: nothing is left in the one that was given."""
         self._clock = time.monotonic
-        self._alone = threading.Lock()
         self._settled_s = self._clock()
         self._names = tuple(tables)
         self._settings = settings or LakeSettings()
@@ -155,6 +158,14 @@ class Lake:
                     where=self.url,
                     hint="run it again: nothing is torn, and it goes on where the tables stand",
                 ) from error
+            package = missing_connector(error, self.url)
+            if package is not None:
+                raise ConfigurationError(
+                    f"Spark has no connector for {self.url}: {package} is missing",
+                    where="spark",
+                    hint=f'add it, with Delta: spark = {{ packages = ["io.delta:delta-spark_2.13:'
+                    f'4.0.1", "{package}"] }}; or its jars to spark.jars',
+                ) from error
             if not isinstance(error, PySparkException):
                 raise
             raise SinkError(
@@ -176,26 +187,37 @@ class Lake:
         stop: threading.Event | None = None,
         interval_s: float = _INTERVAL_S,
     ) -> None:
-        """Bring the tables up to `changes`; `once`: and end, else go on until `stop` is set. What a
-        micro-batch has begun is done before it ends.
+        """Bring the tables up to `changes`; `once`: up to what has landed when it begins, and end;
+        else go on until `stop` is set. What a micro-batch has begun is done before it ends.
+
+        Raises `SinkError` where rows cannot be read that a table lacks; and for `once`, where it
+        was stopped before it had them.
         """
         stop = stop or threading.Event()
         self._upkeep = Upkeep(self._settings.upkeep_share, self._clock())
         with self._errors():
             self._await_changes(once=once, stop=stop)
-            if stop.is_set():
+            if stop.is_set() and not once:
                 return
             self._pipeline.open(self.spark)
             self._pipeline.release(self.spark)
             self._audited_s = self._last_audit_s()
             self._audited, self._audit_error = None, ""
-            if self.is_connect:
-                self._run_by_ordinals(once=once, stop=stop, interval_s=interval_s)
-            else:
-                self._catch_up(stop)
-                self._run_stream(once=once, stop=stop, interval_s=interval_s)
+            self._keep_up(once=once, stop=stop, interval_s=interval_s)
             self._pipeline.settle(self.spark)
             self._report_progress(None)
+            if once and stop.is_set():
+                self._refuse_rows_behind()
+
+    def _refuse_rows_behind(self) -> None:
+        behind = self._pipeline.rows_behind(self.spark)
+        if behind:
+            raise SinkError(
+                f"the run was stopped with {behind:,} rows behind",
+                where=self.url,
+                hint="run it again: it goes on where the tables stand",
+                retriable=True,
+            )
 
     def _step(self, step: PipelineStep) -> None:
         if step.table == "entities":
@@ -203,22 +225,72 @@ class Lake:
         if self._report_step is not None:
             self._report_step(step)
 
-    def _apply(self, rows: DataFrame, begun_s: float, interval_s: float) -> float:
-        """Apply a micro-batch that was begun at `begun_s`. Returns the seconds to wait before the
-        next one, where the interval has grown.
+    def _keep_up(self, *, once: bool, stop: threading.Event, interval_s: float) -> None:
+        """Apply what has landed, until `stop` is set; `once`: what there is now."""
+        landed = Landed(self.spark, self._place, self._pipeline, self._clock)
+        looked_s = self._clock()
+        while not stop.is_set():
+            begun_s = self._clock()
+            self._batch_rows = 0
+            ends = landed.ends()
+            while (self._lags(ends) or begun_s - looked_s >= _LOOK_S) and not stop.is_set():
+                begun_s = looked_s = self._clock()
+                if self._pipeline.look_after_others(self.spark):
+                    landed.forget()
+                    ends = landed.ends()
+                if not self._lags(ends):
+                    break
+                self._apply_next(ends)
+                pause_s = 0.0 if once or self._lags(ends) else self._pause_s(begun_s, interval_s)
+                if self._clock() - self._reported_s >= _PROGRESS_S:
+                    self._report_progress(pause_s)
+            self._pipeline.release(self.spark)
+            self._settle_in_time()
+            if once:
+                return
+            stop.wait(self._pause_s(begun_s, interval_s))
+
+    def _part(self, ends: Mapping[StreamKey, int]) -> tuple[DataFrame, dict[StreamKey, int]]:
+        """A bounded number of the rows up to these ordinals that some table lacks, and their last
+        ordinals.
+
+        Connect reads a table anew for each statement about it. So the rows are bounded by their
+        ordinals: all that is asked of them is then asked of the same ones.
         """
+        lags = self._lags(ends)
+        taken = shared_out(lags, _BATCH_RECORDS)
+        begin = {key: ends[key] - lags[key] for key in taken}
+        upto = {key: begin[key] + rows for key, rows in taken.items()}
+        changes = self.spark.sql(f"SELECT * FROM {self._pipeline.changes}")
+        return rows_between(changes, begin, upto), upto
+
+    def _apply_next(self, ends: Mapping[StreamKey, int]) -> None:
+        """Apply such rows. Raises `SinkError` where some table still lacks them."""
+        rows, upto = self._part(ends)
         self._batch_rows = 0
         self._pipeline.apply(rows)
-        took_s = self._clock() - begun_s
-        next_s = next_interval_s(interval_s, took_s, self._batch_rows) if interval_s else 0.0
-        pause_s = max(0.0, next_s - took_s)
-        grown_s = pause_s if next_s > interval_s else 0.0
+        for consumer, stream in self._lags(upto):
+            # Else it would be tried for ever.
+            raise SinkError(
+                f"changes lacks rows of {consumer} / {stream} up to {upto[consumer, stream]} that "
+                "some table has and another one lacks",
+                where=self.url,
+                hint="a row must stay until every table has it: restore changes, or the table that "
+                "lacks them",
+            )
         self._upkeep.batch_done()
         self._look_after()
-        if self._clock() - self._reported_s >= _PROGRESS_S:
-            # Spark's trigger keeps the interval; by ordinals, what is there is read on at once.
-            self._report_progress(grown_s if self.is_connect else pause_s)
-        return grown_s
+
+    def _lags(self, ends: Mapping[StreamKey, int]) -> dict[StreamKey, int]:
+        """How many rows of these streams some table lacks, up to these ordinals."""
+        done = self._pipeline.done()
+        lags = {key: last - done.get(key, 0) for key, last in ends.items()}
+        return {key: rows for key, rows in lags.items() if rows > 0}
+
+    def _pause_s(self, begun_s: float, interval_s: float) -> float:
+        """Seconds to wait before the next micro-batch; the last one was begun at `begun_s`."""
+        took_s = self._clock() - begun_s
+        return max(0.0, next_interval_s(interval_s, took_s, self._batch_rows) - took_s)
 
     def _report_progress(self, next_run_s: float | None) -> None:
         if self._report_run is not None:
@@ -247,84 +319,6 @@ class Lake:
                 )
             if stop.wait(_INTERVAL_S):
                 return
-
-    def _run_stream(self, *, once: bool, stop: threading.Event, interval_s: float) -> None:
-        reader = self.spark.readStream.format("delta").option("maxBytesPerTrigger", _BATCH_BYTES)
-        # Rows that maintenance takes away are behind every table.
-        reader = reader.option("skipChangeCommits", "true")
-        # What the log no longer holds is read from the table; what the table lacks is noticed.
-        reader = reader.option("failOnDataLoss", "false")
-        failure: list[InstepError] = []
-
-        def apply(rows: DataFrame, _number: int) -> None:
-            begun_s = self._clock()
-            try:
-                with self._alone:
-                    if stop.is_set():
-                        raise SinkError("the pipeline was stopped", where=self.url)
-                    pause_s = self._apply(rows, begun_s, 0.0 if once else interval_s)
-                if pause_s > 0:
-                    # Spark's own trigger does not grow.
-                    stop.wait(pause_s)
-            except InstepError as error:
-                failure.append(error)
-                raise
-
-        if self._place.database:
-            changes = reader.table(self._pipeline.changes)
-        else:
-            changes = reader.load(self._place.location("changes"))
-        writer = changes.writeStream.foreachBatch(apply)
-        writer = writer.option("checkpointLocation", f"{self.url}/{_CHECKPOINT}")
-        writer = writer.queryName("instep lake")
-        trigger: Any = (
-            {"availableNow": True} if once else {"processingTime": f"{interval_s} seconds"}
-        )
-        query = writer.trigger(**trigger).start()
-        try:
-            while query.isActive and not stop.is_set():
-                query.awaitTermination(1)
-                if self._alone.acquire(blocking=False):
-                    try:
-                        self._pipeline.release(self.spark)
-                        self._settle_in_time()
-                    finally:
-                        self._alone.release()
-            if not stop.is_set():
-                query.awaitTermination()  # a query that has failed since raises its error here
-        except Exception:
-            if failure:
-                raise failure[0] from None
-            raise
-        finally:
-            # A micro-batch that was cut off would be done again.
-            with self._alone:
-                pass
-            with suppress(Exception):  # it may have gone away with its session
-                query.stop()
-
-    def _catch_up(self, stop: threading.Event) -> None:
-        """Fill the tables that lag behind `entities`: no micro-batch brings the rows between."""
-        while self._pipeline.lags() and not stop.is_set():
-            rows = self._next()
-            if rows is None:
-                return
-            self._apply(rows, self._clock(), 0.0)
-
-    def _run_by_ordinals(self, *, once: bool, stop: threading.Event, interval_s: float) -> None:
-        while not stop.is_set():
-            begun_s = self._clock()
-            rows = self._next()
-            if rows is not None:
-                pause_s = self._apply(rows, begun_s, 0.0 if once else interval_s)
-                if pause_s > 0:
-                    stop.wait(pause_s)
-            elif once:
-                return
-            else:
-                self._pipeline.release(self.spark)
-                self._settle_in_time()
-                stop.wait(interval_s)
 
     def _settle_in_time(self) -> None:
         """Commit progress now and then, also of tables that nothing concerns: the log of a table
@@ -389,21 +383,6 @@ class Lake:
                 f"SET TBLPROPERTIES ('{VACUUMED_PROPERTY}' = '{time.time():.0f}')"
             )
 
-    def _next(self) -> DataFrame | None:
-        """Return the next rows that no table has, a bounded number of them. None: there are none.
-
-        Connect reads a table anew for each statement about it. So what is there now is bounded by
-        its ordinals: all that is asked of the rows is then asked of the same ones.
-        """
-        done = self._pipeline.done()
-        changes = self.spark.sql(f"SELECT * FROM {self._pipeline.changes}")
-        rows = rows_behind(changes, done, limit_records=_BATCH_RECORDS)
-        ends = rows.groupBy("consumer", "stream").agg({"ordinal": "max"}).collect()
-        if not ends:
-            return None
-        last = {(row.consumer, row.stream): row["max(ordinal)"] for row in ends}
-        return rows_between(changes, {key: done.get(key, 0) for key in last}, last)
-
     def take_messages(self, store: str) -> int:
         """Append to `messages` what the SQL store at this URL has delivered since the last time;
         how many messages that were.
@@ -425,9 +404,13 @@ class Lake:
     # -- maintenance -----------------------------------------------------------------------------
 
     def verify(self) -> Comparison:
-        """Recompute `entities` from `changes` and compare."""
+        """Recompute `entities` from all of `changes` and compare; and tell which of the `tables`
+        of this `Lake` lack rows.
+
+        Raises `SinkError` where `changes` has lost its first rows: then nothing can be recomputed.
+        """
         with self._errors():
-            return verify(self.spark, self._place)
+            return verify(self.spark, self._place, self._names)
 
     def audit(self, reading: str) -> Comparison:
         """Compare `entities` with another reading of the logs, landed in the lake `reading`. The

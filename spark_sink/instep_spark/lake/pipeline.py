@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -21,6 +22,7 @@ import msgspec
 from instep.errors import ConfigurationError, SinkError
 from instep_spark.derivations import ENTITY_TABLES, EPISODE_TABLES
 from instep_spark.lake.batches.micro_batch import MicroBatch, PendingRows, Segment
+from instep_spark.lake.batches.progress import StreamProgress
 from instep_spark.lake.batches.stats import Sweep
 from instep_spark.lake.sql.literals import (
     NAMED_STREAMS,
@@ -58,7 +60,15 @@ from instep_spark.session import is_connect, own_session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["FOLLOWERS", "LakeSettings", "Pipeline", "PipelineStep", "check_tables", "is_conflict"]
+__all__ = [
+    "FOLLOWERS",
+    "REMADE_RECORDS",
+    "LakeSettings",
+    "Pipeline",
+    "PipelineStep",
+    "check_tables",
+    "is_conflict",
+]
 
 _FOLLOWING: Final[dict[str, Callable[[LakePlace], LakeTable]]] = {
     "entity_history": EntityHistoryTable,
@@ -70,7 +80,7 @@ FOLLOWERS: Final = tuple(_FOLLOWING)
 """The tables that follow `entities`."""
 _CONFLICTS: Final = 5
 """How often a micro-batch is tried when other writers commit to the same table."""
-_REMADE_RECORDS: Final = 500_000
+REMADE_RECORDS: Final = 500_000
 """Rows of a stream from which a table is made again at a time."""
 _LOCAL_BYTES: Final = 1 << 20
 """Held rows of more bytes are no local relation (by default, 48 MB are): Spark would compute what a
@@ -92,6 +102,12 @@ class PipelineStep(msgspec.Struct, frozen=True):
 
 def check_tables(tables: Collection[str], where: str = "tables") -> None:
     """Raise `ConfigurationError` for a name that no table of the pipeline has."""
+    if isinstance(tables, str):
+        raise ConfigurationError(
+            f"the tables are one text, {tables!r}",
+            where=where,
+            hint=f"give a list of names: [{tables!r}]",
+        )
     typed = map(typed_name, typed_classes())
     unknown = set(tables) - {*FOLLOWERS, "entities", *typed}
     if unknown:
@@ -147,9 +163,33 @@ class Pipeline:
             for session in self._sessions:
                 session.conf.set("spark.sql.execution.arrow.localRelationThreshold", _LOCAL_BYTES)
         self._beside_each_other(spark, self._open, self.targets)
+        for helper in self._helpers:
+            helper.open(spark)
         if table_exists(spark, self.changes):
-            self._refuse_other_changes(spark)
+            self.refuse_other_changes(spark)
             self.identities.catch_up(spark, self.changes, self.entities)
+
+    @property
+    def _helpers(self) -> list[LakeTable]:
+        """The tables that are made for some streams only, where they are open."""
+        return [one for one in (self.composed, self.identities) if one.is_open]
+
+    def look_after_others(self, spark: SparkSession) -> bool:
+        """Read anew how far the tables have come, where somebody has restored one, removed it or
+        made it anew since. Returns whether somebody has.
+        """
+        changed: list[str] = []
+
+        def look(session: SparkSession, target: LakeTable) -> None:
+            if not target.is_as_known(session):
+                changed.append(target.name)
+
+        self._beside_each_other(spark, look, self.targets)
+        for helper in self._helpers:
+            look(spark, helper)
+        if changed:
+            self.open(spark)
+        return bool(changed)
 
     def _open(self, spark: SparkSession, target: LakeTable) -> None:
         target.open(spark)
@@ -157,11 +197,11 @@ class Pipeline:
             target.use_driver(spark)
         target.lay_out(spark, self.settings.layout)
 
-    def _refuse_other_changes(self, spark: SparkSession) -> None:
+    def refuse_other_changes(self, spark: SparkSession) -> None:
         """Raise `SinkError` where `changes` has gone back (a RESTORE): other rows have, or will
         have, ordinals that the tables have passed (L2).
         """
-        followed = {key: at for key, at in self.entities.progress.by_stream.items() if at.ordinal}
+        followed = {key: at for key, at in self._farthest().items() if at.ordinal}
         last = {key: at.ordinal for key, at in followed.items()}
         seen = {key: at.seen[0] for key, at in followed.items() if at.seen is not None}
         found = self._rows_at(spark, "=", seen).selectExpr(
@@ -212,18 +252,19 @@ class Pipeline:
         """Up to which ordinal of each stream no table lacks a row."""
         return {
             key: min(target.progress[key].ordinal for target in self.targets)
-            for key in self.entities.progress.by_stream
+            for key in self._farthest()
         }
 
-    def lags(self) -> bool:
-        """Whether a table has not come as far as `entities`: it was asked for later, or a run was
-        killed.
-        """
-        return any(
-            target.progress[key].ordinal < stream_progress.ordinal
-            for target in self.followers
-            for key, stream_progress in self.entities.progress.by_stream.items()
-        )
+    def passed(self) -> dict[StreamKey, int]:
+        """Up to which ordinal of each stream some table has come."""
+        return {key: at.ordinal for key, at in self._farthest().items()}
+
+    def _farthest(self) -> dict[StreamKey, StreamProgress]:
+        """By stream the progress of the table that has come farthest."""
+        return {
+            key: max((target.progress[key] for target in self.targets), key=attrgetter("ordinal"))
+            for key in {key for target in self.targets for key in target.progress.by_stream}
+        }
 
     def apply(self, rows: DataFrame) -> None:
         """Apply these rows of `changes` to all tables.
@@ -242,8 +283,7 @@ class Pipeline:
                 known = isinstance(error, OvertakenError) or is_conflict(error)
                 if attempts_left == 0 or not known:
                     raise
-            made = [one for one in (self.composed, self.identities) if one.is_open]
-            for target in (*self.targets, *made):
+            for target in (*self.targets, *self._helpers):
                 target.open(rows.sparkSession)
 
     def _apply(self, rows: DataFrame) -> None:
@@ -369,7 +409,7 @@ class Pipeline:
         while True:
             begin = {key: target.progress[key].ordinal for key in decided.by_stream}
             upto = {
-                key: min(stream_progress.ordinal, begin[key] + _REMADE_RECORDS)
+                key: min(stream_progress.ordinal, begin[key] + REMADE_RECORDS)
                 for key, stream_progress in decided.by_stream.items()
             }
             if upto == begin:

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from instep.errors import SinkError
-from instep_spark.lake.pipeline import Pipeline
+from instep_spark.lake.pipeline import REMADE_RECORDS, Pipeline
+from instep_spark.lake.sql.literals import rows_between
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.lake.tables.intervals import IntervalTable
 from instep_spark.lake.verify import compare, expected
@@ -21,8 +22,13 @@ __all__ = ["rebuild", "rebuilt_at"]
 def rebuild(spark: SparkSession, place: LakePlace, names: Collection[str]) -> dict[str, int]:
     """Rebuild these tables of a lake (L3). Returns the number of rows of each."""
     pipeline = Pipeline(place, tables=names)
-    pipeline.entities.open(spark)
+    pipeline.entities.open(spark, to_replace="entities" in names)
     _refuse_without_first_rows(spark, pipeline)
+    if "entities" in names and not pipeline.entities.progress.by_stream:
+        # None of its commits tells how far it has come: so it is made as a run would.
+        rows = _remake_entities(spark, place, pipeline)
+        others = [name for name in names if name != "entities"]
+        return {"entities": rows, **rebuild(spark, place, others)}
     made: dict[str, int] = {}
     for target, beside in zip(pipeline.targets, Pipeline(place, tables=names).targets, strict=True):
         if target.name not in names:
@@ -42,6 +48,30 @@ def rebuild(spark: SparkSession, place: LakePlace, names: Collection[str]) -> di
         target.replace_by(spark, beside)
         beside.clear(spark)
     return made
+
+
+def _remake_entities(spark: SparkSession, place: LakePlace, pipeline: Pipeline) -> int:
+    """Make `entities` from all of `changes`, whatever is known of it. Returns its rows."""
+    leader = Pipeline(place, tables=())
+    made = leader.entities
+    made.move_to(rebuilt_at(place, made.name))
+    made.open(spark)
+    made.clear(spark)
+    leader.open(spark)
+    changes = spark.sql(f"SELECT * FROM {pipeline.changes}")
+    last = changes.groupBy("consumer", "stream").agg({"ordinal": "max"}).collect()
+    ends = {(row.consumer, row.stream): row["max(ordinal)"] for row in last}
+    begin = dict.fromkeys(ends, 0)
+    while begin != ends:
+        upto = {key: min(end, begin[key] + REMADE_RECORDS) for key, end in ends.items()}
+        leader.apply(rows_between(changes, begin, upto))
+        begin = upto
+    made.settle(spark)
+    _check(spark, leader, made)
+    rows = made.read(spark).count()
+    pipeline.entities.replace_by(spark, made)
+    made.clear(spark)
+    return rows
 
 
 def rebuilt_at(place: LakePlace, name: str) -> str:

@@ -51,7 +51,7 @@ class LakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A sweep of more than this share of a stream's entities is held …"""
     sweep_guard_records: int = 100
     """… when it is also more than this many."""
-    layout: Layout = "auto"
+    layout: Layout = "copy-on-write"
     """What a change does to the files of the tables."""
     by_driver: bool = True
     """The driver reads and merges few rows itself, where it can."""

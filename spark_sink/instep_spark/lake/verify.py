@@ -8,13 +8,14 @@ meanwhile. The comparison is one join (A12).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
 
+from instep.errors import SinkError
 from instep_spark.identity import DEFAULT_ID, Identities, Resolved, resolve
 from instep_spark.lake.batches.progress import (
     DeferredSweep,
@@ -26,6 +27,7 @@ from instep_spark.lake.batches.stats import Sweep, readable_of
 from instep_spark.lake.sql.literals import StreamKey, in_any_stream, in_stream, ordinals, text
 from instep_spark.lake.sql.supersede import ENTITY, IDENTITY, RECORD, row_supersedes
 from instep_spark.lake.sweeps import OVERTAKEN
+from instep_spark.lake.tables.base import table_exists
 from instep_spark.lake.tables.composed import CHUNK_RECORDS, chunk_of
 from instep_spark.lake.tables.composer import Composer, Row
 from instep_spark.lake.tables.identities import resolved_table, rows_of, with_resolved
@@ -75,6 +77,11 @@ class Comparison(msgspec.Struct, frozen=True):
     examples: tuple[dict[str, Any], ...] = ()
     """Some of those that differ: consumer, stream, id, key, class, verdict."""
     by_stream: tuple[StreamVerdict, ...] = ()
+    rows_read: int | None = None
+    """Rows of `changes` that were read for it; None: they were not counted."""
+    rows_behind: Mapping[str, int | None] = {}
+    """Rows of `changes` that a table lacks, by name of the table; None: none of its commits tells
+    how far it has come."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -83,21 +90,79 @@ class Comparison(msgspec.Struct, frozen=True):
         return {name: getattr(self, name) for name in names}
 
     def __str__(self) -> str:
-        return ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
+        told = [f"{count:,} {name}" for name, count in self.counts.items()]
+        if self.rows_read is not None:
+            told.append(f"{self.rows_read:,} rows of changes read")
+        for name, rows in self.rows_behind.items():
+            if rows is None:
+                told.append(f"{name}: unknown how far it has come")
+            elif rows:
+                told.append(f"{name}: {rows:,} rows behind")
+        return ", ".join(told)
 
     @property
     def clean(self) -> bool:
-        return not (self.stale or self.bogus or self.missing)
+        """Whether nothing differs, and no table lacks a row."""
+        complete = all(rows == 0 for rows in self.rows_behind.values())
+        return complete and not (self.stale or self.bogus or self.missing)
 
 
-def verify(spark: SparkSession, place: LakePlace) -> Comparison:
-    """Recompute `entities` from `changes`, as far as it has come, and compare."""
-    target = place.table("entities")
-    metadata = read_commit_metadata(spark, target)
-    progress = TableProgress() if metadata is None else metadata.progress
+def verify(spark: SparkSession, place: LakePlace, tables: Collection[str] = ()) -> Comparison:
+    """Recompute `entities` from all of `changes`, and compare (L5). What the table says of itself
+    counts only for sweeps that are held, and for how many rows each of `tables` lacks.
+
+    Raises `SinkError` where `changes` has lost its first rows.
+    """
+    if not table_exists(spark, place.table("entities")):
+        raise SinkError(
+            "there is no table entities",
+            where=place.location("entities"),
+            hint="make it: instep lake run",
+        )
     changes = spark.sql(f"SELECT * FROM {place.table('changes')}")
-    entities = spark.sql(f"SELECT * FROM {target}")
-    return compare(expected(changes, progress), entities)
+    landed = _landed(changes, place.location("changes"))
+    known = {name: _progress(spark, place.table(name)) for name in ("entities", *tables)}
+    behind = {
+        name: None if progress is None else _behind(landed, progress)
+        for name, progress in known.items()
+    }
+    wanted = expected(changes, known["entities"], whole=True)
+    compared = compare(wanted, spark.sql(f"SELECT * FROM {place.table('entities')}"))
+    rows_read = sum(rows for _, rows in landed.values())
+    return msgspec.structs.replace(compared, rows_read=rows_read, rows_behind=behind)
+
+
+def _landed(changes: DataFrame, where: str) -> dict[StreamKey, tuple[int, int]]:
+    """By stream of `changes` the last ordinal, and the number of rows. Raises `SinkError` where
+    rows are missing before the last one.
+    """
+    found = changes.groupBy("consumer", "stream").agg({"ordinal": "max", "*": "count"}).collect()
+    landed = {(row.consumer, row.stream): (row["max(ordinal)"], row["count(1)"]) for row in found}
+    for (consumer, stream), (last, rows) in landed.items():
+        if last != rows:
+            raise SinkError(
+                f"changes has {rows:,} of {last:,} rows of {consumer} / {stream}: what is lost "
+                "tells of entities that cannot be made again",
+                where=where,
+                hint="nothing can be verified with it; compare with another reading of the log: "
+                "instep lake audit",
+            )
+    return landed
+
+
+def _progress(spark: SparkSession, table: str) -> TableProgress | None:
+    """How far a table has come; None: unknown. One that is not there has not begun."""
+    if not table_exists(spark, table):
+        return TableProgress()
+    carried = read_commit_metadata(spark, table)
+    if carried is not None:
+        return carried.progress
+    return None if spark.sql(f"SELECT 1 FROM {table} LIMIT 1").collect() else TableProgress()
+
+
+def _behind(landed: Mapping[StreamKey, tuple[int, int]], progress: TableProgress) -> int:
+    """How many rows a table lacks, all rows of a stream having landed without a gap."""
+    return sum(max(0, last - progress[key].ordinal) for key, (last, _) in landed.items())
 
 
 def audit(spark: SparkSession, place: LakePlace, reading: str) -> Comparison:
@@ -114,15 +179,20 @@ def audit(spark: SparkSession, place: LakePlace, reading: str) -> Comparison:
     return compare(_ours(expected(read), followed), entities, logs=(followed, read))
 
 
-def expected(changes: DataFrame, progress: TableProgress | None = None) -> DataFrame:
-    """Compute the entities from the rows of `changes` up to `progress` (None: from all rows)."""
+def expected(
+    changes: DataFrame, progress: TableProgress | None = None, *, whole: bool = False
+) -> DataFrame:
+    """Compute the entities from the rows of `changes` up to `progress`, with the sweeps that it
+    holds; `whole`: from all rows, and so without `progress`.
+    """
     spark = changes.sparkSession
     rows = changes.selectExpr("*", f"{DEFAULT_ID} AS id")
-    if progress is not None:
+    whole = whole or progress is None
+    if progress is not None and not whole:
         rows = _upto(rows, progress)
     partial = changes.where("NOT whole").select("consumer", "stream").distinct().collect()
     changing = [(row.consumer, row.stream) for row in partial]
-    composed = [row for key in changing for row in _composed(changes, key, progress)]
+    composed = [row for key in changing for row in _composed(changes, key, progress, whole=whole)]
     rows = rows.where(f"NOT ({in_any_stream(changing)})")
     rows = _resolved(rows, changing)
     rows.createOrReplaceTempView("instep_all")
@@ -203,13 +273,15 @@ def _resolved(rows: DataFrame, changing: Collection[StreamKey]) -> DataFrame:
     return with_resolved(rows, resolved_table(found)) if any(found.values()) else rows
 
 
-def _composed(changes: DataFrame, key: StreamKey, progress: TableProgress | None) -> Iterable[Row]:
+def _composed(
+    changes: DataFrame, key: StreamKey, progress: TableProgress | None, *, whole: bool
+) -> Iterable[Row]:
     """Compute the entities of a CHANGE_ONLY stream from its first row on."""
-    if progress is None:
+    stream_progress = StreamProgress() if progress is None else progress[key]
+    if whole:
         last = changes.where(in_stream(key)).selectExpr("max(ordinal) AS ordinal").first()
-        stream_progress = StreamProgress(last.ordinal if last is not None else 0)
-    else:
-        stream_progress = progress[key]
+        ordinal = last.ordinal if last is not None else 0
+        stream_progress = msgspec.structs.replace(stream_progress, ordinal=ordinal)
     composer = Composer()
     attempts = changes.where(f"{in_stream(key)} AND kind IN ('ATTEMPT', 'SWEEP')")
     began = attempts.selectExpr("attempt", "unix_micros(committed_at) AS at_us")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar, Unpack
 
 from instep.errors import SinkError
 from instep.model.batches import Batch, CommitResult
@@ -22,7 +22,7 @@ from instep_spark.landing.grouping import WaitingBatch, group_size, wait_s
 from instep_spark.landing.stream_metadata import StreamMetadata
 from instep_spark.landing.writers.base import Writer
 from instep_spark.landing.writers.delta_rs import DeltaRsWriter
-from instep_spark.options import DeltaOptions
+from instep_spark.options import DeltaOptions, DeltaSinkOptions
 
 __all__ = ["DeltaSink", "create_writer", "now_us"]
 
@@ -55,8 +55,8 @@ class DeltaSink(Sink):
     Not promised: current state, which the pipeline on Spark makes of these rows. What the alignment
     asks of it (`estimate_sweep`) is counted from all rows of the stream when it is asked.
 
-    Keyword arguments are those of `DeltaOptions`; `writer` may be a `Writer` itself. Raises
-    `ConfigurationError` for what does not fit.
+    Keyword arguments are those of `DeltaOptions`. Raises `ConfigurationError` for what does not
+    fit.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class DeltaSink(Sink):
         *,
         clock_us: Callable[[], int] = now_us,
         monotonic_s: Callable[[], float] = time.monotonic,
-        **options: Any,
+        **options: Unpack[DeltaSinkOptions],
     ) -> None:
         self.options = DeltaOptions.read({"url": url, **options}, "DeltaSink")
         self._clock_us = clock_us

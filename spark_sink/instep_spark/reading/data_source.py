@@ -8,6 +8,9 @@ exactly once. What the journal or the lake keeps has to outlive a reader's rest.
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Protocol
@@ -22,10 +25,12 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
+from instep.errors import ConfigurationError
 from instep_spark.reading.change_filter import CHANGE_SCHEMA_DDL, ChangeFilter, to_microseconds
 from instep_spark.reading.data_source_options import DataSourceOptions
 from instep_spark.reading.journal_change_reader import JournalChangeReader
 from instep_spark.reading.lake_change_reader import LakeChangeReader
+from instep_spark.session import is_connect
 
 __all__ = ["InstepDataSource", "register"]
 
@@ -51,8 +56,35 @@ class ChangeReader(Protocol):
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format known to a session."""
+    """Make the format known to a session.
+
+    Raises `ConfigurationError` where the Python that a Spark of this machine starts for its workers
+    does not find instep.
+    """
+    _check_workers(spark)
     spark.dataSource.register(InstepDataSource)
+
+
+def _check_workers(spark: SparkSession) -> None:
+    if is_connect(spark) or not (spark.sparkContext.master or "").startswith("local"):
+        return  # they are on other machines
+    python = spark.sparkContext.pythonExec
+    if shutil.which(python) == sys.executable:
+        return
+    asked = [python, "-c", "import instep_spark"]
+    try:
+        found = subprocess.run(  # noqa: S603 — what Spark would start
+            asked, capture_output=True, timeout=120, check=False
+        ).returncode
+    except (OSError, subprocess.TimeoutExpired):
+        found = 1
+    if found != 0:
+        raise ConfigurationError(
+            f"{python!r}, which Spark starts for its workers, does not find instep",
+            where="PYSPARK_PYTHON",
+            hint=f"set it before the session begins: PYSPARK_PYTHON={sys.executable}; "
+            "instep_spark.open_session() does",
+        )
 
 
 class InstepDataSource(DataSource):
@@ -125,15 +157,14 @@ class _Reader(DataSourceReader):
                 self._changes.change_filter = self._changes.change_filter.narrowed(change_filter)
 
     def partitions(self) -> list[InputPartition]:
-        """See `DataSourceReader`."""
+        """See `DataSourceReader`. Where there are none, Spark calls `read` once without any."""
         first = self._changes.first()
         newest = self._changes.newest(first, None)
         return [_Partition(part) for part in self._changes.cut(first, newest, self._parts)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """See `DataSourceReader`."""
-        assert isinstance(partition, _Partition)
-        return self._changes.read(partition.part)
+        return _read(self._changes, partition)
 
 
 class _StreamReader(DataSourceStreamReader):
@@ -162,10 +193,13 @@ class _StreamReader(DataSourceStreamReader):
             return []
         return [_Partition(part) for part in self._changes.cut(start, end, self._options.parts)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """See `DataSourceStreamReader`."""
-        assert isinstance(partition, _Partition)
-        return self._changes.read(partition.part)
+        return _read(self._changes, partition)
+
+
+def _read(changes: ChangeReader, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+    return changes.read(partition.part) if isinstance(partition, _Partition) else iter(())
 
 
 _COLUMNS = {"consumer": "consumers", "stream": "streams", "class": "classes"}

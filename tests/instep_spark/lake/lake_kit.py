@@ -11,16 +11,24 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from instep_spark.lake.batches.progress import read_commit_metadata
+from instep_spark.lake.lake import Lake
 from instep_spark.lake.pipeline import LakeSettings, Pipeline
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.place import LakePlace
-from tests.instep_spark.lake.log_kit import Row, table
+from tests.instep_spark.lake.log_kit import START_US, Row, table
 from tests.instep_spark.lake.model_kit import Episode, Key, Model
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 UNGUARDED = LakeSettings(sweep_guard_share=1.0)
+
+
+def row(ordinal: int, kind: str = "CREATE_UPDATE", stream: str = "s", **facts: Any) -> Row:
+    """A row of one stream, about an entity of its own."""
+    at = START_US + ordinal * 1_000_000
+    usual = {"key": f"n{ordinal}", "token": f"t{ordinal}", "appended_at": at, "committed_at": at}
+    return Row("c", stream, ordinal, kind, **{**usual, **facts})
 
 
 def read(lake: Path, table: str) -> list[dict[str, Any]]:
@@ -110,6 +118,14 @@ def health_of(lake: Path) -> dict[Key, tuple[object, ...]]:
         )
         for one in read(lake, "stream_health")
     }
+
+
+def check_verified(spark: SparkSession, lake: Path) -> None:
+    """`entities` has what all of `changes` states. Its last rows may be durable with its next
+    commit only.
+    """
+    found = Lake(lake.as_uri(), spark, tables=[]).verify()
+    assert (found.stale, found.bogus, found.missing) == (0, 0, 0)
 
 
 def pipeline(spark: SparkSession, lake: Path, **options: Any) -> Pipeline:

@@ -27,6 +27,7 @@ from tests.instep_spark.lake.lake_kit import (
     frame,
     pipeline,
     read,
+    row,
 )
 from tests.instep_spark.lake.log_kit import Provider, Row, land
 from tests.instep_spark.lake.model_kit import Model
@@ -87,6 +88,20 @@ def test_merge_on_read_is_read_right_by_every_engine(spark: SparkSession, tmp_pa
     _check(tmp_path, whole)
     with pytest.raises(Exception, match="deletionVectors"):
         DeltaTable(tmp_path / "entities").to_pyarrow_dataset()
+
+
+def test_l7_no_table_marks_rows_unasked(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_MARKED_BYTES", "_MARKED_BY_DRIVER_BYTES"):
+        monkeypatch.setattr(base, name, 0)
+    land(tmp_path, [row(1), row(2)])
+    assert LakeSettings().layout == DeltaOptions(url=tmp_path.as_uri()).layout
+    made = pipeline(spark, tmp_path, tables=[], settings=LakeSettings())
+    made.apply(changes(spark, tmp_path))
+    features = DeltaTable(tmp_path / "entities").protocol()
+    assert features.reader_features is None
+    assert DeltaTable(tmp_path / "entities").to_pyarrow_table().num_rows == 2
 
 
 @pytest.mark.long

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from instep_spark.lake.lake import Lake
-from instep_spark.lake.trigger_interval import next_interval_s
+from instep_spark.lake.trigger_interval import next_interval_s, shared_out
 from tests.instep_spark.lake.lake_kit import read
 from tests.instep_spark.lake.log_kit import Provider, land
 
@@ -67,3 +69,14 @@ def test_a_run_waits_between_micro_batches_that_take_long(
     assert pause_s is not None
     assert 0 < pause_s <= 60
     assert read(tmp_path, "entities")
+
+
+@given(st.dictionaries(st.text(max_size=3), st.integers(1, 1_000), min_size=1), st.integers(1, 500))
+def test_a_micro_batch_is_shared_out_among_streams(rows: dict[str, int], most: int) -> None:
+    taken = shared_out(rows, most)
+    assert sum(taken.values()) == min(most, sum(rows.values()))
+    assert all(0 < number <= rows[key] for key, number in taken.items())
+    if most >= len(rows):
+        # Whoever gets less than all gets no less than others, but for what does not divide.
+        cut = [number for key, number in taken.items() if number < rows[key]]
+        assert all(number >= max(taken.values()) - 1 for number in cut)

@@ -15,7 +15,8 @@ from instep.model.position import Position
 from instep.model.records import Unreadable
 from instep.model.streams import StreamInfo
 from instep_spark import DeltaSink
-from instep_spark.landing_schema import CHANGES, TABLES, arrow_schema, ddl
+from instep_spark.landing_schema import CHANGES, MEANINGS, TABLES, arrow_schema, ddl
+from instep_spark.options import DeltaOptions, DeltaSinkOptions
 from tests.instep_spark.sink_kit import Stage, rows, stage, url_of
 from tests.instep_sql.store_kit import create_update, stream_info
 
@@ -151,6 +152,7 @@ async def test_columns_state_what_they_mean_and_delta_rs_still_answers(
         assert [one.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'") for one in told] == [
             column.meaning for column in columns
         ]
+        assert DeltaTable(f"{url}/{name}").metadata().description == MEANINGS[name]
     # DataFusion once failed on columns with comments, where a plan names them twice.
     found = rows(
         url,
@@ -229,3 +231,8 @@ async def test_closing_ends_what_waits(tmp_path: Path) -> None:
         with pytest.raises(SinkError, match="closed meanwhile"):
             await waiting
     assert [row["key"] for row in rows(url)] == ["", "a"]
+
+
+def test_a_type_checker_knows_each_option() -> None:
+    known = set(DeltaSinkOptions.__annotations__)
+    assert known == set(DeltaOptions.__struct_fields__) - {"url"}

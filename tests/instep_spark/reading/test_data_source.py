@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -288,3 +289,34 @@ def test_options_are_checked() -> None:
     ):
         with pytest.raises(ConfigurationError, match=message):
             DataSourceOptions.read(options)
+
+
+@pytest.mark.spark
+def test_where_there_is_nothing_to_read_there_are_no_rows(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    asyncio.run(fill(url, 1, 2))
+    register(spark)
+    source = spark.read.format("instep").option("store", url)
+    assert source.option("startingCursor", "3").load().collect() == []
+    assert source.option("startingCursor", "2").load().count() == 1
+
+
+def test_workers_that_do_not_find_instep_are_named(tmp_path: Path) -> None:
+    other = tmp_path / "python3"
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
+    registered: list[Any] = []
+    session: Any = SimpleNamespace(
+        sparkContext=SimpleNamespace(master="local[2]", pythonExec=str(other)),
+        dataSource=SimpleNamespace(register=registered.append),
+    )
+    with pytest.raises(ConfigurationError, match=r"not find instep — set it .*PYSPARK_PYTHON="):
+        register(session)
+    session.sparkContext.pythonExec = sys.executable
+    register(session)
+    # Spark of a cluster starts what is there.
+    session.sparkContext = SimpleNamespace(master="spark://host:7077", pythonExec=str(other))
+    register(session)
+    assert len(registered) == 2

@@ -1,10 +1,9 @@
 """Finds the rows of `changes` that a table lacks: bounded per stream by ordinals, not by files.
 
-A micro-batch of Structured Streaming is a hint: it gives the ordinal up to which `changes` may be
-read. Where its own rows are all that a table lacks, they are used; where it comes late, again, out
-of order or with a gap (a new checkpoint over a compacted table gives files in any order), the rows
-are read from `changes` itself. So what a table holds depends on `changes` alone (L1), and the cost
-follows the rows that it lacks (L4).
+A micro-batch is a hint: it gives the ordinal up to which `changes` may be read. Where its own rows
+are all that a table lacks, they are used; where it comes late, again, out of order or with a gap,
+the rows are read from `changes` itself. So what a table holds depends on `changes` alone (L1), and
+the cost follows the rows that it lacks (L4).
 """
 
 from __future__ import annotations
@@ -290,13 +289,12 @@ class MicroBatch:
     def _refuse_holes(self, pending: PendingRows, progress: TableProgress) -> None:
         for key, stats in pending.stats_by_stream.items():
             begin = progress[key].ordinal
-            whole = stats.rows == stats.last - stats.first + 1
-            if not whole or (begin and stats.first != begin + 1):
+            if stats.first != begin + 1 or stats.rows != stats.last - begin:
                 raise SinkError(
                     f"changes lacks rows of {key[0]} / {key[1]} between {begin} and {stats.last}",
                     where=self._where,
-                    hint="a row must stay until the pipeline has read it: restore the table, or "
-                    "move the tables of the pipeline away and let them be made anew",
+                    hint="a row must stay until every table has it: restore changes, or the table "
+                    "that lacks them",
                 )
 
 

@@ -35,6 +35,7 @@ __all__ = [
     "carrying_metadata",
     "metadata_of_content",
     "read_commit_metadata",
+    "read_commits",
 ]
 
 _METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
@@ -215,18 +216,22 @@ def read_commit_metadata(spark: SparkSession, target: str) -> CommitMetadata | N
     """Read what the pipeline's last commit tells of the content of `target` (SQL for the table).
     None: no commit tells anything of it.
     """
-    for limit in (f" LIMIT {RECENT_COMMITS}", ""):
+    for limit in (RECENT_COMMITS, None):
         # Others may commit too (an OPTIMIZE of the platform): then the stamp lies further back.
-        commits = spark.sql(f"DESCRIBE HISTORY {target}{limit}").selectExpr(
-            *("version", "operation", "operationParameters", "userMetadata"),
-            "unix_micros(timestamp) / 1e6D AS committed_s",
-        )
-        carried = metadata_of_content(
-            Commit(row[0], row[1], row[2] or {}, row[3] or "", row[4]) for row in commits.collect()
-        )
+        carried = metadata_of_content(read_commits(spark, target, limit))
         if carried is not None:
             return carried
     return None
+
+
+def read_commits(spark: SparkSession, target: str, limit: int | None = None) -> list[Commit]:
+    """The last commits of a table (`target`: SQL for it), the newest first; None: all."""
+    clause = "" if limit is None else f" LIMIT {limit}"
+    commits = spark.sql(f"DESCRIBE HISTORY {target}{clause}").selectExpr(
+        *("version", "operation", "operationParameters", "userMetadata"),
+        "unix_micros(timestamp) / 1e6D AS committed_s",
+    )
+    return [Commit(row[0], row[1], row[2] or {}, row[3] or "", row[4]) for row in commits.collect()]
 
 
 @contextmanager

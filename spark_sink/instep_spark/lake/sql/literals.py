@@ -104,21 +104,13 @@ def rows_between(
     return rows.where(" OR ".join(bounds) or "false")
 
 
-def rows_behind(
-    rows: DataFrame, known: Mapping[StreamKey, int], limit_records: int | None = None
-) -> DataFrame:
+def rows_behind(rows: DataFrame, known: Mapping[StreamKey, int]) -> DataFrame:
     """Return the rows with a larger ordinal than their stream has in `known`, or of a stream that
-    it lacks; of each stream only those that are less than `limit_records` behind.
+    it lacks.
     """
     if len(known) > NAMED_STREAMS:
         joined = rows.join(ordinals(rows.sparkSession, known=known), ["consumer", "stream"], "left")
-        bounds = "ordinal > coalesce(known, 0)"
-        if limit_records is not None:
-            bounds += f" AND ordinal <= coalesce(known, 0) + {limit_records}"
-        return joined.where(bounds).drop("known")
+        return joined.where("ordinal > coalesce(known, 0)").drop("known")
     for key, ordinal in known.items():
-        upper = "" if limit_records is None else f" OR ordinal > {ordinal + limit_records}"
-        rows = rows.where(f"NOT ({in_stream(key)} AND (ordinal <= {ordinal}{upper}))")
-    if limit_records is not None:
-        rows = rows.where(f"{in_any_stream(known)} OR ordinal <= {limit_records}")
+        rows = rows.where(f"NOT ({in_stream(key)} AND ordinal <= {ordinal})")
     return rows

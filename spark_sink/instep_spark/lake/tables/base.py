@@ -22,6 +22,7 @@ from instep_spark.lake.batches.progress import (
     StreamProgress,
     TableProgress,
     carrying_metadata,
+    metadata_of_content,
     read_commit_metadata,
 )
 from instep_spark.lake.deletion_vectors.delta_log import VECTORS_PROPERTY
@@ -151,6 +152,7 @@ class LakeTable:
                 self.progress = self.durable = TableProgress()
                 self._commits = 0
                 self._is_empty = True
+                self._properties = {}
                 return
         self._is_empty = False
         self._properties = self._read_properties(spark)
@@ -165,6 +167,20 @@ class LakeTable:
         self.progress, self._commits, self._committed_s = metadata
         self.durable = self.progress
 
+    def is_as_known(self, spark: SparkSession) -> bool:
+        """Whether the table holds what it held after its last commit that is known here: nobody has
+        restored it, removed it or made it anew.
+        """
+        carried: CommitMetadata | None = None
+        if self.by_driver is not None:
+            carried = metadata_of_content(self.by_driver.commits(RECENT_COMMITS))
+        if carried is None:
+            if not table_exists(spark, self.sql):
+                return False
+            carried = read_commit_metadata(spark, self.sql)
+        known = TableProgress() if carried is None else carried.progress
+        return known.by_stream == self.durable.by_stream
+
     def _refuse_rows(self, spark: SparkSession) -> None:
         """Rows of unknown progress would be made a second time."""
         if spark.sql(f"SELECT 1 FROM {self.sql} LIMIT 1").collect():
@@ -173,7 +189,7 @@ class LakeTable:
                 "cloned, restored to a time, or its log has expired",
                 where=self._where,
                 hint="restore it to a version of the pipeline, or make it again from changes: "
-                "instep lake rebuild --tables …; entities, move it away",
+                f"instep lake rebuild --tables {self.name}",
             )
 
     def _skipping(self) -> str:
@@ -216,7 +232,9 @@ class LakeTable:
             proof.unlink(missing_ok=True)
 
     def lay_out(self, spark: SparkSession, layout: Layout) -> None:
-        """Choose what a change does to the files, from the next commit on."""
+        """Choose what a change does to the files, from the next commit on. Rows are marked only
+        where that was asked for (L7).
+        """
         marking = self._properties.get(VECTORS_PROPERTY) == "true"
         from_bytes = _MARKED_BYTES if self.by_driver is None else _MARKED_BY_DRIVER_BYTES
         wanted = layout == "merge-on-read" or (

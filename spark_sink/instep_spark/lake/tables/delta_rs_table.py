@@ -15,11 +15,16 @@ from typing import Final, TypeVar
 import deltalake
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
-from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError
+from deltalake.exceptions import (
+    CommitFailedError,
+    DeltaError,
+    DeltaProtocolError,
+    TableNotFoundError,
+)
 
 from instep.errors import SinkError
 from instep_spark.error_text import first_line
-from instep_spark.lake.batches.progress import APPLICATION, CommitMetadata
+from instep_spark.lake.batches.progress import APPLICATION, Commit, CommitMetadata
 from instep_spark.lake.deletion_vectors.delta_log import VECTORS_PROPERTY
 from instep_spark.lake.deletion_vectors.merge_on_read_table import MergeOnReadTable
 from instep_spark.lake.merge import Merge, MergeOutcome
@@ -61,6 +66,14 @@ class DeltaRsTable:
         self._table = None
         return True
 
+    def commits(self, limit: int) -> list[Commit]:
+        """The last commits, the newest first; none where there is no table. Raises `SinkError`."""
+        try:
+            return self._guarded(lambda: self._commits(limit), [])
+        except TableNotFoundError:
+            self._table = None
+            return []
+
     def query(self, sql: str) -> pa.Table | None:
         """Return what a query of DataFusion finds, in which the table is `t`. None: Spark is to ask
         instead. Raises `SinkError`.
@@ -70,7 +83,7 @@ class DeltaRsTable:
     def _guarded(self, do: Callable[[], T], unfit: T) -> T:
         try:
             return do()
-        except CommitFailedError:
+        except (CommitFailedError, TableNotFoundError):
             raise
         except DeltaProtocolError:
             return unfit
@@ -82,6 +95,19 @@ class DeltaRsTable:
                 hint="nothing is torn: what was not committed is done when it is run again",
                 retriable=True,
             ) from error
+
+    def _commits(self, limit: int) -> list[Commit]:
+        # A table that is known shows no other one that was made in its folder.
+        table = DeltaTable(self._url)
+        if self._table is not None and self._table.metadata().id != table.metadata().id:
+            self._table = None
+        return [
+            Commit(
+                *(one["version"], one.get("operation", ""), one.get("operationParameters") or {}),
+                *(one.get("userMetadata") or "", one.get("timestamp", 0) / 1e3),
+            )
+            for one in table.history(limit)
+        ]
 
     def _open(self) -> DeltaTable | None:
         """The table as it is now; None: it is not for the driver."""

@@ -39,6 +39,12 @@ _ZONE: Final = f"""CASE
     WHEN worst > compaction THEN '{Fidelity.REDUCED}'
     WHEN worst IS NOT NULL THEN '{Fidelity.FULL}' END"""
 
+# A mean of means would depend, in its last bits, on how micro-batches were cut (L1). The sum of a
+# mean is the whole number that it was made of.
+_MEAN_S: Final = """(
+    coalesce(CAST(round(known_mean_s * (1e6D * known_timed)) AS BIGINT), 0) + coalesce(delays_us, 0)
+    ) / (1e6D * nullif(timed_records + known_timed, 0))"""
+
 
 class StreamHealthTable(LakeTable):
     """The table `stream_health`. The row of a minute grows as long as rows of that minute come."""
@@ -75,14 +81,14 @@ class StreamHealthTable(LakeTable):
             ), minutes AS (
                 SELECT r.consumer, r.stream, date_trunc('MINUTE', committed_at) AS minute,
                     max(r.ordinal) AS ordinal, count_if({RECORD}) AS records,
-                    count(delay_s) AS timed_records,
-                    avg(delay_s) AS read_delay_s, max(delay_s) AS worst,
+                    count(delay_us) AS timed_records,
+                    sum(delay_us) AS delays_us, max(delay_us) / 1e6D AS worst,
                     max(attempt) AS attempt, count_if(kind = 'ATTEMPT') AS realignments,
                     count_if(kind = 'SWEEP') AS sweeps, max(told) AS sweep_held,
                     count_if(kind = '{UNRESOLVED}') AS left_out
                 FROM (SELECT *, CASE WHEN {RECORD} AND token <> '' THEN
-                          (unix_micros(committed_at) - unix_micros(appended_at)) / 1e6D END
-                          AS delay_s FROM instep_rows) r
+                          unix_micros(committed_at) - unix_micros(appended_at) END
+                          AS delay_us FROM instep_rows) r
                 LEFT JOIN held h ON r.kind = 'SWEEP' AND r.consumer = h.consumer
                     AND r.stream = h.stream AND r.ordinal = h.ordinal
                 GROUP BY r.consumer, r.stream, date_trunc('MINUTE', committed_at)
@@ -99,7 +105,7 @@ class StreamHealthTable(LakeTable):
                 FROM instep_facts WHERE fact = 'DEVIATION'
                 GROUP BY consumer, stream, date_trunc('MINUTE', at)
             ), joined AS (
-                SELECT m.*, e.read_delay_s AS known_mean, e.records AS known_records,
+                SELECT m.*, e.read_delay_s AS known_mean_s, e.records AS known_records,
                     CASE WHEN e.read_delay_s IS NOT NULL
                         THEN coalesce(e.timed_records, e.records) ELSE 0 END AS known_timed,
                     greatest(m.worst, e.worst_read_delay_s) AS worst_read_delay_s,
@@ -115,10 +121,7 @@ class StreamHealthTable(LakeTable):
             SELECT consumer, stream, minute, ordinal,
                 records + coalesce(known_records, 0) AS records,
                 timed_records + known_timed AS timed_records,
-                CASE WHEN read_delay_s IS NULL OR known_mean IS NULL
-                    THEN coalesce(read_delay_s, known_mean)
-                    ELSE (read_delay_s * timed_records + known_mean * known_timed)
-                         / (timed_records + known_timed) END AS read_delay_s,
+                {_MEAN_S} AS read_delay_s,
                 worst_read_delay_s, {_ZONE.replace("worst", "worst_read_delay_s")} AS zone,
                 attempt, realignments + coalesce(known_realignments, 0) AS realignments,
                 sweeps + coalesce(known_sweeps, 0) AS sweeps,

@@ -30,7 +30,7 @@ from instep_spark.lake.batches.progress import (
     metadata_of_content,
 )
 from instep_spark.landing.writers.base import Conflict, Transaction, check_table, table_properties
-from instep_spark.landing_schema import TABLES, described_schema
+from instep_spark.landing_schema import MEANINGS, TABLES, described_schema
 from instep_spark.options import DeltaOptions
 
 __all__ = ["DeltaRsWriter", "as_sink_error"]
@@ -92,6 +92,7 @@ class DeltaRsWriter:
             described_schema(TABLES[name]),
             mode="ignore",
             name=f"instep_{name}",
+            description=MEANINGS[name],
             configuration=made,
             storage_options=storage,
             raise_if_key_not_exists=False,

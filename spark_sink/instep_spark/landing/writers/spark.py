@@ -25,7 +25,7 @@ from instep_spark.lake.sql.literals import text
 from instep_spark.lake.tables.base import table_exists
 from instep_spark.landing.writers.base import Conflict, Transaction, check_table, table_properties
 from instep_spark.landing.writers.delta_rs import as_sink_error
-from instep_spark.landing_schema import TABLES, ddl
+from instep_spark.landing_schema import MEANINGS, TABLES, comment_literal, ddl
 from instep_spark.options import DeltaOptions
 from instep_spark.session import forget_dead_session, is_gone, is_running, open_session
 
@@ -74,7 +74,7 @@ class SparkWriter:
             self._sql(
                 f"CREATE TABLE IF NOT EXISTS {target} ({ddl(columns)}) USING delta "
                 f"{self._options.place.clause(name)}"
-                f"TBLPROPERTIES ({listed})"
+                f"COMMENT {comment_literal(MEANINGS[name])} TBLPROPERTIES ({listed})"
             )
             found = self._sql(f"SHOW TBLPROPERTIES {target}")
             check_table(
@@ -196,7 +196,7 @@ class SparkWriter:
         if self._session is None:
             remote = bool(self._options.spark.remote)
             self._own = remote or not is_running()
-            self._session = open_session(self._options.spark)
+            self._session = open_session(self._options.session)
         return self._session
 
     def _as_sink_error(self, error: Exception) -> Exception:

@@ -51,8 +51,6 @@ def test_rows_are_chosen_by_the_ordinals_of_their_streams(
 
     behind = [row for row in stated if row[2] > known.get(row[:2], 0)]
     assert found(rows_behind(rows, known)) == sorted(behind)
-    near = [row for row in behind if row[2] <= known.get(row[:2], 0) + 2]
-    assert found(rows_behind(rows, known, limit_records=2)) == sorted(near)
     assert found(rows_between(rows, known, upto)) == [
         (*key, at) for key, at in sorted(upto.items())
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,3 +52,21 @@ def test_a_row_about_several_entities_is_one_record(spark: SparkSession, tmp_pat
     model = Model()
     model.read(provider.rows)
     assert health_of(tmp_path) == {at: minute.facts for at, minute in model.minutes.items()}
+
+
+def test_l1_the_mean_delay_is_the_same_to_its_last_bit(spark: SparkSession, tmp_path: Path) -> None:
+    """These two cuts gave 44.50000390000001 and 44.5000039 where means were merged."""
+    delays_us = [44_500_003, 44_500_004, 44_500_007, 10, 3, 99_999_999, 1]
+    rows = [
+        Row("c", "s", at, "CREATE_UPDATE", f"n{at}", f"t{at}", appended_at=START_US - delay_us)
+        for at, delay_us in enumerate(delays_us, 1)
+    ]
+    land(tmp_path, rows)
+    for cuts in ((7,), (1, 2, 3, 5, 7)):
+        shutil.rmtree(tmp_path / "stream_health", ignore_errors=True)
+        shutil.rmtree(tmp_path / "entities", ignore_errors=True)
+        made = pipeline(spark, tmp_path, tables=["stream_health"])
+        for upto in cuts:
+            made.apply(frame(spark, tmp_path, rows[:upto]))
+        ((_, _, timed, mean_s, *_),) = health_of(tmp_path).values()
+        assert (timed, mean_s) == (7, sum(delays_us) / (1e6 * 7))
