@@ -66,7 +66,8 @@ _KNOWN: Final = text("""
     WHERE receiver_no = :no AND scope = :scope AND forgotten_at_us IS NULL ORDER BY id
 """)
 _DEAD: Final = text("""
-    SELECT i.epoch, i.number FROM instep_inbox AS i JOIN instep_sequence AS q ON q.id = i.sequence_no
+    SELECT i.epoch, i.number FROM instep_inbox AS i
+    JOIN instep_sequence AS q ON q.id = i.sequence_no
     WHERE q.receiver_no = :no AND q.scope = :scope AND i.stage = 3
 """)
 _REMOVE: Final = "DELETE FROM instep_number_end WHERE id = ?"
