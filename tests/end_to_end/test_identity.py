@@ -158,7 +158,7 @@ async def test_5_10_1_a_provider_that_answers_501_to_latest_is_read_from_the_old
     tmp_path: Path,
 ) -> None:
     served = SmallProvider("NODE")
-    served.refuses_latest = True
+    served.refuses_latest = "501 Not Implemented"
     served.shows("n")
     async with following(served, tmp_path) as (_, reader):
         await becomes(reader, [("NODE", "n")])

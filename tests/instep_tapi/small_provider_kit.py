@@ -114,8 +114,13 @@ class SmallProvider:
         self.log = list(log)
         self.context = b"{}"
         self.status = "200 OK"
-        self.refuses_latest = False
+        self.refuses_latest = ""
+        """The status with which it refuses `start_from=latest`; empty: it does not."""
         self.opened_at: list[str] = []
+        self.stream: dict[str, Any] = {}
+        """What it says of the stream otherwise than usual …"""
+        self.kind: dict[str, Any] = {}
+        """… and of the type of the stream."""
         self.readings = 0
         self._declared = {
             "record-content": list(classes),
@@ -125,12 +130,13 @@ class SmallProvider:
         self._peers: list[Peer] = []
 
     def streams(self, address: str) -> dict[str, Any]:
-        found = stream_context(address)
+        found = stream_context(address, **self.stream)
         (kind,) = found["supported-stream-type"]
         kind |= self._declared
         if kind["log-storage-strategy"] != "COMPACTED":
             del kind["compacted-log-details"]
             kind["record-retention"] = "100000 bytes"
+        kind |= self.kind
         return found
 
     async def serve(self, peer: Peer) -> None:
@@ -148,7 +154,7 @@ class SmallProvider:
         start = peer.target.partition("start_from=")[2] or "oldest"
         self.opened_at.append(start)
         if start == "latest" and self.refuses_latest:
-            await peer.answer(b"", status="501 Not Implemented")
+            await peer.answer(b"", status=self.refuses_latest)
             return
         await peer.upgrade()
         self._peers.append(peer)

@@ -362,9 +362,9 @@ class MessageIntake:
             handled=self._handled,
             opens_implicitly=self._listener.opens_implicitly,
         )
-        # First, so that no request of a sender contradicts what an operator has delivered.
-        wanted.carry_out(group, self._scopes)
+        wanted.deliver_dead(group, self._scopes)
         apply(requests, group, self._scopes)
+        wanted.act(group, self._scopes)
         for name in due:
             group.tick(self._scopes[name])
         if group.uncompared:
