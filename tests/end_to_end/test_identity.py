@@ -70,6 +70,7 @@ async def test_a13_two_classes_under_one_uuid_in_a_truncated_log(tmp_path: Path)
             if "key-shared" in await deviations(reader):
                 break
             await asyncio.sleep(0.1)
+        assert "key-shared" in await deviations(reader)
         await becomes(reader, BOTH)
         bodies = [json.loads(one.body)["name"] async for one in reader.entities()]
         assert sorted(bodies) == ["a node", "still a device"]
