@@ -5,6 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Final
 from urllib.parse import unquote
+from zlib import crc32
 
 import msgspec
 from lxml.etree import _Element
@@ -17,7 +18,14 @@ from instep_soap.media_type import UNKNOWN, MediaType, read_media_type
 from instep_soap.multipart import PackageError, read_package
 from instep_soap.names import ANY_SOAP, SOAP11, SOAP12, SoapVersion
 
-__all__ = ["Content", "body_and_digest", "check_included", "read_content", "stated_version"]
+__all__ = [
+    "Content",
+    "body_and_digest",
+    "check_included",
+    "read_content",
+    "stated_version",
+    "with_headers",
+]
 
 _PACKAGE: Final = "multipart/related"
 _XOP: Final = "application/xop+xml"
@@ -89,6 +97,13 @@ def check_included(content: Content, envelope: Envelope) -> None:
         for element in _includes(envelope):
             if _name_of(element) not in names:
                 raise _refused("xop:Include names a part that did not come", 400)
+
+
+def with_headers(digest: bytes, *headers: str) -> bytes:
+    """The digest of a message, and behind it that of the headers that every copy repeats; see
+    `MessageHeader.digest`.
+    """
+    return digest + crc32("\0".join(headers).encode()).to_bytes(4)
 
 
 def body_and_digest(

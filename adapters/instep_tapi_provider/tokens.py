@@ -8,7 +8,8 @@ import base64
 import struct
 from dataclasses import dataclass
 
-_TAIL = struct.Struct(">BQQ")
+# Signed: the place before the first record of a log that is empty.
+_TAIL = struct.Struct(">BqQ")
 _AT_RECORD = 1
 _IN_SNAPSHOT = 2
 

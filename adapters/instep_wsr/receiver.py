@@ -35,6 +35,7 @@ from instep_soap import (
     read_datetime_us,
     read_reply,
 )
+from instep_soap.content import with_headers
 from instep_wsr.groups import (
     GroupAttributes,
     attributes_of,
@@ -368,7 +369,7 @@ class WsrReceiver(SoapReceiver[Request]):
             body=body,
             received_at_us=now_us,
             expires_at_us=deadline_us(request, self._options, now_us),
-            digest=digest,
+            digest=with_headers(digest, str(request.expires_at_us)),
             sender=received.identity,
             attributes=msgspec.json.encode({"expires_at_us": request.expires_at_us}),
             attachments=received.attachments,

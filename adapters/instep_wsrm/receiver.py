@@ -36,6 +36,7 @@ from instep_soap import (
     with_message_id,
     xml_bytes,
 )
+from instep_soap.content import with_headers
 from instep_soap.envelope import fault_envelope
 from instep_soap.names import ANY_WSA
 from instep_wsrm.acknowledger import Acknowledger
@@ -454,7 +455,7 @@ class WsrmReceiver(SoapReceiver[RmMessage]):
             id=addressing.message_id or f"{header.identifier}#{number}",
             body=body,
             received_at_us=int(self._now() * _US),
-            digest=digest,
+            digest=with_headers(digest, addressing.message_id, addressing.action),
             sender=attributes.peer,
             attributes=msgspec.json.encode({"action": addressing.action, "to": addressing.to}),
             attachments=request.attachments,

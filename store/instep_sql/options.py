@@ -87,9 +87,13 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     dedup_retention_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     """… and for how long; None: age does not matter."""
     numbers_retention_s: Annotated[float, msgspec.Meta(gt=0)] = 90 * 86_400.0
-    """How long it is kept what became of the numbers of a sequence that is forgotten …"""
+    """How long it is kept what became of each number: of a sequence that is forgotten, and what a
+    known one ended otherwise than by delivery. Totals stay.
+    """
     numbers_retention_records: _Positive = 1_000_000
-    """… and how many ranges of them at most, the newest ones. Totals stay."""
+    """How many ranges of all forgotten sequences are kept at most, the newest ones …"""
+    numbers_retention_ranges: _Positive = 10_000
+    """… and how many of each known one."""
     synchronous: Literal["full", "normal"] = "full"
     """`normal` may lose the last commits (data and position together) when the power fails, or the
     PostgreSQL server."""

@@ -1,5 +1,5 @@
 """Restarts one `instep run` with consumers of every kind again and again, by SIGTERM and SIGKILL,
-with a thread switch every 10 µs, under load and under hostile input.
+with a thread switch every 10 µs, under load and under hostile input. A broker is killed, too.
 
 It fails where the process or one of its children dies by a signal that was not sent, a message is
 lost, doubled or out of order, or a store differs from its provider at the end.
@@ -33,12 +33,23 @@ import aiohttp
 import psycopg
 
 from tests.crash import sdpi
-from tests.crash.chaos_load_kit import DidcommLoad, GatedLink, Load, WsrLoad, WsrmLoad, attack
+from tests.crash.chaos_load_kit import (
+    SUBJECTS,
+    BrokerLink,
+    DidcommLoad,
+    GatedLink,
+    Load,
+    NatsLoad,
+    WsrLoad,
+    WsrmLoad,
+    attack,
+)
 from tests.crash.lake_checks_kit import RECORDS, table
 from tests.crash.message_receiver import PROTOCOL
 from tests.crash.site_kit import INSTEP, Site, compare, site
 from tests.instep_sdpi.provider_kit import providing
 from tests.instep_sdpi.relay_kit import relaying
+from tests.nats_kit import NatsServer, nats_server
 from tests.postgres_kit import Missing, serving
 
 __all__ = ["Report", "chaos"]
@@ -91,7 +102,19 @@ DIDCOMM: Final = (
     "sequence = { gap_deadline_s = 3600.0 }"
 )
 WSRM: Final = "sequence = { gap_deadline_s = 3600.0 }"
-LOADS: Final[dict[str, tuple[str, type[Load]]]] = {
+STREAM: Final = "CHAOS"
+BROKER: Final = f"""
+[[consumers]]
+name = "broker"
+sink = {{{{ kind = "sql", url = "{{store}}" }}}}
+[consumers.source]
+kind = "nats"
+servers = ["{{url}}"]
+stream = "{STREAM}"
+subjects = ["{SUBJECTS}.*"]
+number = "member:number"
+"""
+LOADS: Final[dict[str, tuple[str, type[DidcommLoad | WsrLoad | WsrmLoad]]]] = {
     "didcomm": (DIDCOMM, DidcommLoad),
     "wsrm": (WSRM, WsrmLoad),
     "wsr": ("", WsrLoad),
@@ -209,6 +232,7 @@ def configure(
     provider: str,
     make_database: Callable[[], str] | None,
     link: Callable[[str], GatedLink],
+    broker: str,
     seed: int,
 ) -> tuple[str, list[int], Stores]:
     """Consumers of every kind: their configuration, the ports, and the stores."""
@@ -241,6 +265,8 @@ def configure(
     tapi("lake", f"{(folder / 'lake').as_uri()}", kind="delta")
     for name, kind in (("did-a", "didcomm"), ("did-b", "didcomm"), ("rm", "wsrm"), ("wsr", "wsr")):
         listener(name, kind, sqlite(name))
+    parts.append(BROKER.format(store=sqlite("broker"), url=broker))
+    stores.loads.append((NatsLoad("broker", BrokerLink(broker), seed), sqlite("broker")))
     if make_database is not None:
         tapi("server", make_database())
         listener("rm-server", "wsrm", make_database())
@@ -266,14 +292,22 @@ async def chaos(rounds: int, *, seed: int, lazy: bool = False, show: bool = Fals
             aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
             relaying(seed, 0.0) as relay,
             providing() as device,
+            nats_server() as broker,
         ):
+            async with broker.stream(STREAM, [f"{SUBJECTS}.*"]):
+                pass
             device.expires_s = 10
             (folder / "sdpi").mkdir()
             rng = random.Random(seed)
             bed = sdpi.Site(device, relay, folder / "sdpi", rng, sdpi.Report())
             gate = asyncio.Event()
             text, ports, stores = configure(
-                folder, network.url, make_database, lambda url: GatedLink(url, session, gate), seed
+                folder,
+                network.url,
+                make_database,
+                lambda url: GatedLink(url, session, gate),
+                broker.url,
+                seed,
             )
             text += (folder / "sdpi" / "instep.toml").read_text()
             links = [load.link for load, _ in stores.loads]
@@ -285,6 +319,7 @@ async def chaos(rounds: int, *, seed: int, lazy: bool = False, show: bool = Fals
             beside = [
                 asyncio.create_task(attack(program.ports, rng, report.answers)),
                 asyncio.create_task(bed.storm(10)),
+                asyncio.create_task(_kill_broker(broker, random.Random(seed))),
             ]
             try:
                 for _ in range(rounds):
@@ -315,7 +350,7 @@ async def chaos(rounds: int, *, seed: int, lazy: bool = False, show: bool = Fals
 async def _round(
     program: Program,
     gate: asyncio.Event,
-    links: list[GatedLink],
+    links: list[GatedLink | BrokerLink],
     rng: random.Random,
     report: Report,
 ) -> None:
@@ -337,6 +372,18 @@ async def _round(
     report.restarts += 1
     report.stops[f"{by.name}{' while it started' * early}"] += 1
     report.faults += program.faults(None if gone else by, status, ready=ready)
+
+
+async def _kill_broker(broker: NatsServer, rng: random.Random) -> None:
+    """Kill the broker from time to time, until cancelled; it runs again after that, too."""
+
+    async def restart() -> None:
+        await asyncio.to_thread(broker.stop)
+        await broker.start()
+
+    while True:
+        await asyncio.sleep(rng.uniform(5, 20))
+        await asyncio.shield(asyncio.create_task(restart()))
 
 
 async def _settle(

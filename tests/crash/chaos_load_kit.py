@@ -10,15 +10,18 @@ from contextlib import suppress
 from typing import Final
 
 import aiohttp
+import nats.errors
 from lxml import etree
+from nats.aio.client import Client
 
 from tests.crash import messages, soap_source_kit, wsr, wsrm
 from tests.crash.messages import IN_FLIGHT, LinkFaults
 
-__all__ = ["DidcommLoad", "Load", "WsrLoad", "WsrmLoad", "attack"]
+__all__ = ["BrokerLink", "DidcommLoad", "Load", "NatsLoad", "WsrLoad", "WsrmLoad", "attack"]
 
 LAST: Final = 40
 """So many messages has a sequence; then a sender begins another one."""
+SUBJECTS: Final = "chaos"
 FAULTS: Final = LinkFaults(loss=0.02, duplication=0.05)
 _DEEP: Final = "<a>" * 5_000
 HOSTILE: Final = (
@@ -72,12 +75,47 @@ class GatedLink:
             return 0, b""
 
 
+class BrokerLink:
+    """The way to a broker, which takes messages while nobody receives."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._last: tuple[str, bytes] | None = None
+
+    async def repeat(self) -> None:
+        """Publish the last message once more."""
+        if self._last is not None:
+            await self._publish(*self._last)
+
+    async def publish(self, subject: str, body: bytes) -> None:
+        """Publish a message until the stream has told that it has it."""
+        while not await self._publish(subject, body):
+            await asyncio.sleep(0.1)
+        self._last = subject, body
+
+    async def _publish(self, subject: str, body: bytes) -> bool:
+        client = Client()
+        with suppress(nats.errors.Error, OSError):
+            await client.connect(self.url, allow_reconnect=False, error_cb=_ignore)
+            try:
+                await client.jetstream(timeout=5).publish(subject, body)
+            finally:
+                await client.close()
+            return True
+        return False
+
+
+async def _ignore(_: Exception) -> None:
+    pass
+
+
 class Load:
     """Senders to one listener, until they are told that it is enough."""
 
-    def __init__(self, name: str, link: GatedLink, seed: int) -> None:
+    link: GatedLink | BrokerLink
+
+    def __init__(self, name: str, seed: int) -> None:
         self.name = name
-        self.link = link
         self.enough = False
         self._seed = seed
         self._place = 0
@@ -115,7 +153,8 @@ class WsrmLoad(Load):
     """Sequences of WS-ReliableMessaging."""
 
     def __init__(self, name: str, link: GatedLink, seed: int) -> None:
-        super().__init__(name, link, seed)
+        super().__init__(name, seed)
+        self.link: GatedLink = link
         self._sources: list[wsrm.Source] = []
         self._report = wsrm.Report()
 
@@ -138,7 +177,8 @@ class WsrLoad(Load):
     """Groups of WS-Reliability."""
 
     def __init__(self, name: str, link: GatedLink, seed: int) -> None:
-        super().__init__(name, link, seed)
+        super().__init__(name, seed)
+        self.link: GatedLink = link
         self._sources: list[wsr.Source] = []
         self._report = soap_source_kit.Report()
 
@@ -161,7 +201,8 @@ class DidcommLoad(Load):
     """Threads of DIDComm."""
 
     def __init__(self, name: str, link: GatedLink, seed: int) -> None:
-        super().__init__(name, link, seed)
+        super().__init__(name, seed)
+        self.link: GatedLink = link
         self._report = messages.Report()
         self._talk = _Talk(link, seed, self._report)
         self._done = 0
@@ -181,6 +222,37 @@ class DidcommLoad(Load):
     def faults(self, found: list[tuple[int, int]]) -> list[str]:
         report = messages.Report()
         # Numbered from 1 here, from 0 there.
+        messages.compare([(place - 1, n) for place, n in found], self._place, LAST, report)
+        return _listed(report, [])
+
+
+class NatsLoad(Load):
+    """Subjects of a stream, the numbers of each shuffled, some twice."""
+
+    def __init__(self, name: str, link: BrokerLink, seed: int) -> None:
+        super().__init__(name, seed)
+        self.link: BrokerLink = link
+        self._done = 0
+
+    async def _sequence(self, place: int) -> None:
+        rng = random.Random(self._seed * 1_000 + place)
+        for number in sorted(range(1, LAST + 1), key=lambda number: number + rng.uniform(0, 8)):
+            body = json.dumps({"sender": place, "number": number}).encode()
+            for _ in range(2 if rng.random() < FAULTS.duplication else 1):
+                await self.link.publish(f"{SUBJECTS}.{place}", body)
+            await asyncio.sleep(rng.uniform(0, 0.05))
+        self._done += 1
+
+    @property
+    def expected(self) -> int:
+        return self._done * LAST
+
+    def read(self, body: bytes) -> tuple[int, int]:
+        content = json.loads(body)
+        return content["sender"], content["number"]
+
+    def faults(self, found: list[tuple[int, int]]) -> list[str]:
+        report = messages.Report()
         messages.compare([(place - 1, n) for place, n in found], self._place, LAST, report)
         return _listed(report, [])
 

@@ -20,7 +20,7 @@ def test_restarted_at_any_moment_nothing_dies_and_nothing_is_lost() -> None:
     report = asyncio.run(chaos(12, seed=seed))
     print(report)
     assert report.faults == []
-    assert report.consumers >= 8
+    assert report.consumers >= 9
     assert report.delivered > 0
 
 

@@ -164,7 +164,7 @@ async def test_v3_2_5_2_a_change_that_is_held_before_its_delete_asks_for_nothing
     storage: str, store: SqlStore
 ) -> None:
     provider = provider_of(storage, change(2), delete(3))
-    provider.refuses_latest = True
+    provider.refuses_latest = "501 Not Implemented"
     async with running(provider, store, settings()) as consumer:
         await committed(store, provider.log[-1])
         opened = await rests(consumer, provider)

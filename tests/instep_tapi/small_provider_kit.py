@@ -24,6 +24,7 @@ __all__ = [
     "context_of",
     "node",
     "running",
+    "second_now",
     "serving",
     "stated",
     "until",
@@ -38,6 +39,13 @@ SETTINGS = ConsumerSettings(
 )
 
 _BEGAN = datetime.now(UTC) - timedelta(minutes=5)
+
+
+def second_now() -> float:
+    """Now, as `stated` counts seconds."""
+    return (datetime.now(UTC) - _BEGAN).total_seconds()
+
+
 _TOKEN = re.compile(rb'"token": ?"([^"]*)"')
 _CLOSE, _PING, _PONG = 8, 9, 10
 
@@ -50,7 +58,7 @@ def stated(
     kind: str = "CREATE_UPDATE",
     parent: Any = None,
     *,
-    second: int | None = None,
+    second: float | None = None,
     log: str = "t",
     **changes: Any,
 ) -> bytes:
@@ -87,7 +95,7 @@ def stated(
     return json.dumps(record, separators=(",", ":")).encode()
 
 
-def node(name: str, offset: int, second: int = 0, log: str = "t", **changes: Any) -> bytes:
+def node(name: str, offset: int, second: float = 0, log: str = "t", **changes: Any) -> bytes:
     """A log-record of a NODE; see `stated`."""
     entity = {"uuid": name, "log": log}
     return stated(offset, name, "NODE", entity, parent=[], second=second, log=log, **changes)
@@ -114,8 +122,15 @@ class SmallProvider:
         self.log = list(log)
         self.context = b"{}"
         self.status = "200 OK"
-        self.refuses_latest = False
+        self.refuses_latest = ""
+        """The status with which it refuses `start_from=latest`; empty: it does not."""
         self.opened_at: list[str] = []
+        self.stream: dict[str, Any] = {}
+        """What it says of the stream otherwise than usual …"""
+        self.kind: dict[str, Any] = {}
+        """… and of the type of the stream."""
+        self.path = "/s"
+        """Where the stream is."""
         self.readings = 0
         self._declared = {
             "record-content": list(classes),
@@ -125,19 +140,25 @@ class SmallProvider:
         self._peers: list[Peer] = []
 
     def streams(self, address: str) -> dict[str, Any]:
-        found = stream_context(address)
+        found = stream_context(address, **self.stream)
         (kind,) = found["supported-stream-type"]
         kind |= self._declared
         if kind["log-storage-strategy"] != "COMPACTED":
             del kind["compacted-log-details"]
             kind["record-retention"] = "100000 bytes"
+        kind |= self.kind
         return found
 
     async def serve(self, peer: Peer) -> None:
         if "Upgrade" in peer.headers:
-            await self._serve_stream(peer)
+            if peer.target.partition("?")[0] == self.path:
+                await self._serve_stream(peer)
+            else:
+                await peer.answer(b"", status="404 Not Found")
         elif peer.target.startswith(CONTAINER):
-            await peer.answer(json.dumps(self.streams(f"ws://{peer.headers['Host']}/s")).encode())
+            await peer.answer(
+                json.dumps(self.streams(f"ws://{peer.headers['Host']}{self.path}")).encode()
+            )
         elif peer.target == CONTEXT:
             self.readings += 1
             await peer.answer(self.context, status=self.status)
@@ -148,7 +169,7 @@ class SmallProvider:
         start = peer.target.partition("start_from=")[2] or "oldest"
         self.opened_at.append(start)
         if start == "latest" and self.refuses_latest:
-            await peer.answer(b"", status="501 Not Implemented")
+            await peer.answer(b"", status=self.refuses_latest)
             return
         await peer.upgrade()
         self._peers.append(peer)

@@ -4,6 +4,7 @@ Attachments.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +13,7 @@ from lxml import etree
 from instep import Message
 from instep.model.messages import Attachment
 from tests.instep_soap.package_kit import attached, package, part, related, xop_root
-from tests.instep_wsr.wsr_kit import S11, S12, Site, envelope, request, running, until
+from tests.instep_wsr.wsr_kit import S11, S12, Site, envelope, request, running, stamp, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -31,8 +32,14 @@ def deviations(site: Site) -> dict[str, int]:
     return intake.deviations
 
 
+EXPIRES = stamp(time.time() + 3600)
+"""A copy repeats it."""
+
+
 def written(number: int, text: str, soap: str) -> str:
-    return envelope(request(number), f'<o xmlns="urn:shop">{text}</o>', soap=soap).decode()
+    return envelope(
+        request(number, expires=EXPIRES), f'<o xmlns="urn:shop">{text}</o>', soap=soap
+    ).decode()
 
 
 async def texts(site: Site) -> list[tuple[int, str | None]]:
@@ -129,7 +136,7 @@ async def test_what_is_not_understood_is_415_in_the_version_of_its_sender(
 @BOTH
 async def test_a_bomb_of_namespaces_is_refused(soap: str) -> None:
     bomb = "".join(f' xmlns:n{number}="u"' for number in range(40_000))
-    raw = envelope(request(0), f"<c{bomb}/>", soap=soap)
+    raw = envelope(request(0, expires=EXPIRES), f"<c{bomb}/>", soap=soap)
     async with running() as site:
         answer = await site.post(raw, MEDIA[soap])
         assert (answer.status, len(answer.all("Fault"))) == (500 if soap == S11 else 400, 1)

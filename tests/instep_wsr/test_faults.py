@@ -238,6 +238,18 @@ async def test_an_expired_message_that_was_delivered_is_acknowledged_all_the_sam
         assert (await site.send(1, expires=later)).replies == [(0, 1, "")], "the group goes on"
 
 
+@pytest.mark.parametrize("number", [0, 1])
+async def test_a_copy_with_another_expiry_time_is_a_copy(number: int) -> None:
+    first, later = stamp(time.time() + 60), stamp(time.time() + 90)
+    async with running() as site:
+        for expires in (first, first, later):
+            answer = await site.send(number, expires=expires)
+            assert not answer.soap_fault
+        health = site.receiver.health().intake
+        assert health is not None
+        assert health.deviations == {"headers-changed": 1}
+
+
 async def test_without_a_time_zone_it_is_utc() -> None:
     async with running() as site:
         assert (await site.send(0, expires=stamp(time.time() + 60)[:-1])).acknowledged == [(0, 0)]

@@ -302,6 +302,22 @@ async def test_other_content_under_one_number_is_a_deviation() -> None:
         assert health.deviations == {"content-changed": 1}
 
 
+@pytest.mark.parametrize("delivered", [True, False])
+@pytest.mark.parametrize("other", [{"message_id": "urn:uuid:other"}, {"action": "urn:other"}])
+async def test_a_copy_with_other_headers_is_a_copy(other: dict[str, str], delivered: bool) -> None:
+    number = 1 if delivered else 2
+    async with running() as site:
+        name = await site.create()
+        for changes in ({}, {}, other):
+            answer = await site.say(sequence(name, number), message(number), **changes)
+            assert answer.ranges() == [(number, number)]
+        health = site.receiver.health().intake
+        assert health is not None
+        assert health.deviations == {"headers-changed": 1}
+        await site.say(sequence(name, 1), message(1))
+        assert await site.numbers() == ([1] if delivered else [1, 2])
+
+
 async def test_a_reply_to_that_nobody_allows() -> None:
     reply_to = "<a:ReplyTo><a:Address>http://127.0.0.1:9/r</a:Address></a:ReplyTo>"
     async with running() as site:

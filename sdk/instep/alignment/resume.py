@@ -150,9 +150,10 @@ def new_attempt(
         position.token, position.appended_at_us, position.offsets, position.appended_us
     )
     confirming = position.phase is Phase.CONFIRMING and position.unaligned_attempts > 0
-    if confirming or position.phase in (Phase.ALIGNING, Phase.BASELINING):
-        # Started anew, an attempt keeps the furthest goal: what was committed before the first
-        # try (A7).
+    read_nothing = position.token is None and not baseline
+    if confirming or read_nothing or position.phase in (Phase.ALIGNING, Phase.BASELINING):
+        # Started anew, or after a log that was empty, an attempt keeps the furthest goal: what was
+        # committed before the first try (A7). The stored entities are of that log still.
         barrier = _furthest(position.barrier, barrier)
         # So it does with a log whose predecessor's offsets still stand in the store.
         new_log = new_log or UNREACHABLE_OFFSET in barrier.offsets.values()

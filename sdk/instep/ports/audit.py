@@ -50,6 +50,12 @@ class AuditMarks(Protocol):
         """
         ...
 
+    async def attest(self, position: Position) -> bool:
+        """Record that the audit proves each entity that the attempt of this position has met, where
+        it found each of them right or has repaired it (A22); returns whether it does.
+        """
+        ...
+
     async def counts(self) -> Counts:
         """How many entities were found right, and how many wrong, by kind of finding."""
         ...

@@ -45,6 +45,8 @@ class NumberEnd(StrEnum):
     """It was answered with a fault before its message was accepted (S7)."""
     SUPERSEDED = "superseded"
     """Other content came under it after a fault (S7), and is judged as any other message."""
+    TRIMMED = "trimmed"
+    """It ended longer ago than ends are kept one by one: only the totals tell how."""
 
 
 UNDELIVERED: Final = frozenset({NumberEnd.EXPIRED, NumberEnd.FAILED})
@@ -99,7 +101,8 @@ def resolve_ends(
     state: SequencerState | None, held: Ranges, recorded: Iterable[RecordedEnd]
 ) -> list[RecordedEnd]:
     """What became of each number of a sequence, by epoch and number: of `recorded` the last counts,
-    and what was received otherwise was delivered. Numbers that have not ended are left out.
+    but what an operator has delivered stays so, and what was received otherwise was delivered.
+    Numbers that have not ended are left out.
 
     `state`: None for a sequence that is forgotten; `held`: numbers buffered behind a gap.
     """
@@ -111,24 +114,40 @@ def resolve_ends(
     resolved: list[RecordedEnd] = []
     for epoch in sorted(by_epoch):
         now = state if state is not None and state.epoch == epoch else None
-        received = Ranges() if now is None else now.received - held
-        resolved += _resolve(epoch, received, Ranges() if now is None else held, by_epoch[epoch])
+        resolved += _resolve(epoch, now, held if now else Ranges(), by_epoch[epoch])
     return resolved
 
 
 def _resolve(
-    epoch: int, received: Ranges, held: Ranges, recorded: Iterable[RecordedEnd]
+    epoch: int, state: SequencerState | None, held: Ranges, recorded: list[RecordedEnd]
 ) -> list[RecordedEnd]:
-    ends = RangeMap[RecordedEnd]()
-    delivered = received.copy()
+    """`state`: None for a count that is over."""
+    ends, replayed = RangeMap[RecordedEnd](), RangeMap[RecordedEnd]()
+    delivered = Ranges()
+    # What is still told one by one says more than what is trimmed, whichever was written first.
     for one in recorded:
+        if one.end is NumberEnd.TRIMMED:
+            ends.set_range(one.low, one.high, one)
+    if state is not None:
+        delivered = state.received - held
+        settled = state.received | state.cancelled | state.faulted.ranges()
+        trimmed_to = ends.ranges().last or 0
+        ends.subtract(Ranges.of(*settled.gaps(state.next_number, trimmed_to)))
+    for one in recorded:
+        if one.end is NumberEnd.TRIMMED:
+            continue
         if one.end is NumberEnd.SUPERSEDED:
             ends.remove(one.low, one.high)
-        elif one.end is NumberEnd.DELIVERED and one.by != DecidedBy.OPERATOR:
+        elif one.end is not NumberEnd.DELIVERED:
+            ends.set_range(one.low, one.high, one)
+        elif one.by == DecidedBy.OPERATOR:
+            replayed.set_range(one.low, one.high, one)
+        else:
             # What the state said before it told of another count, or was forgotten.
             delivered.add_range(one.low, one.high)
-        else:
-            ends.set_range(one.low, one.high, one)
+    # A sender may cancel what has ended; what an operator delivered of it before stays delivered.
+    for low, high, one in replayed.items():
+        ends.set_range(low, high, one)
     ends.subtract(held)
     for low, high in (delivered - ends.ranges()).pairs():
         ends.set_range(low, high, RecordedEnd(low=low, high=high, end=NumberEnd.DELIVERED))

@@ -233,6 +233,18 @@ class SqlAuditMarks:
         connection.execute(self._sql.repaired, values)
         return len(found), found[-1].key if len(found) == _PAGE_RECORDS else ""
 
+    async def attest(self, position: Position) -> bool:
+        """See `AuditMarks`."""
+
+        def work(connection: Connection) -> bool:
+            lock_stream(connection, self._consumer, self._stream)
+            if self._row(connection).position.attempt != position.attempt:
+                return False
+            values = self._values(attempt=position.attempt)
+            return bool(connection.execute(self._sql.attest, values).rowcount)
+
+        return await self._database.run(work)
+
     async def counts(self) -> Counts:
         """See `AuditMarks`."""
 

@@ -196,6 +196,22 @@ class AuditStatements:
             SELECT count(*) FROM instep_entity e
             WHERE {unmarked} AND e.class NOT IN {classes}
         """)
+        self.attest: TextClause = text(f"""
+            INSERT INTO instep_proof (stream_no, attempt, kind, at_us)
+            SELECT :no, :attempt, 'audit', :audit
+            WHERE NOT EXISTS (
+                SELECT 1 FROM instep_entity e
+                WHERE e.stream_no = :no AND e.attempt = :attempt AND e.appended_at_us <= :audit
+                  AND NOT EXISTS (
+                    SELECT 1 FROM instep_audit_mark m
+                    WHERE m.audit = :audit AND m.key = {key} AND m.ends = 0 AND m.state IN (1, 4)))
+            ON CONFLICT (stream_no, attempt) DO UPDATE
+            SET kind = excluded.kind, at_us = excluded.at_us
+            WHERE instep_proof.at_us < excluded.at_us
+        """)
+        """Proves the entities of an attempt, where the audit has found each of them right (A22).
+        What came after it began is proven by its record.
+        """
         self.prove: TextClause = text(f"""
             UPDATE instep_audit_mark AS m SET state = 3
             WHERE audit = :audit AND state = 2 AND (:bogus = 1 OR verdict <> 'bogus')

@@ -66,6 +66,7 @@ class SqlMessageStore:
         self._database = database
         self._dialect = dialect
         self._options = options
+        self._ends = number_ends.EndTrimmer(dialect, options)
         self._consumer = consumer
         self._clock_us = clock_us
         self._trimmer = Trimmer(dialect, options)
@@ -138,6 +139,7 @@ class SqlMessageStore:
                 inbox.replay(connection, self._dialect, receiver.no, group)
             inbox.apply_group(connection, self._dialect, group, numbers)
             number_ends.write(connection, self._dialect, receiver.no, group)
+            self._ends.trim(connection, receiver.no, group)
             if group.discards_kept is not None:
                 dead_letter.trim_discarded(connection, receiver.no, group.discards_kept)
             if group.deviations:

@@ -7,13 +7,15 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
+from instep.model.ranges import Ranges
 from instep.model.storable import storable_text
 from instep.ports.message_store import MessageGroup
 from instep.sequencing.ends import DecidedBy, EndedNumbers, NumberEnd, RecordedEnd
 from instep_sql.engine.bulk_writes import StoredTable, typed
 from instep_sql.engine.dialect import Dialect
+from instep_sql.options import SqlOptions
 
-__all__ = ["add", "end_of", "forget", "settle", "totals", "write"]
+__all__ = ["EndTrimmer", "add", "end_of", "forget", "settle", "totals", "write"]
 
 _ENDS: Final = StoredTable(
     "instep_number_end",
@@ -54,6 +56,86 @@ _TRIM_MANY: Final = text("""
         SELECT max(id) FROM instep_number_end WHERE forgotten_at_us IS NOT NULL) - :keep
 """)
 _NUMBERS_TOP: Final = 2**63 - 1
+_TRIM_RANGES: Final = 256
+"""After so many ranges that a sequence has added, it is looked at."""
+_LOOKED: Final = 10_000
+"""Of so many sequences it is known when they were looked at."""
+_TRIMMED: Final = "longer ago than ends are kept one by one"
+_KNOWN: Final = text("""
+    SELECT id, epoch, low, high, ending, told, decided_at_us FROM instep_number_end
+    WHERE receiver_no = :no AND scope = :scope AND forgotten_at_us IS NULL ORDER BY id
+""")
+_DEAD: Final = text("""
+    SELECT i.epoch, i.number FROM instep_inbox AS i
+    JOIN instep_sequence AS q ON q.id = i.sequence_no
+    WHERE q.receiver_no = :no AND q.scope = :scope AND i.stage = 3
+""")
+_REMOVE: Final = "DELETE FROM instep_number_end WHERE id = ?"
+
+
+class EndTrimmer:
+    """Trims what known sequences ended long ago, or above their limit. A record grows only where
+    numbers end, so only there it is looked at: after so many ranges, or a tenth of the retention.
+    """
+
+    def __init__(self, dialect: Dialect, options: SqlOptions) -> None:
+        self._dialect = dialect
+        self._keep = options.numbers_retention_ranges
+        self._retention_us = int(options.numbers_retention_s * 1_000_000)
+        self._looked: dict[str, tuple[int, int]] = {}
+        """Scope → when it was looked at, and how many ranges it has added since."""
+
+    def trim(self, connection: Connection, no: int, group: MessageGroup) -> None:
+        """Trim what the sequences of a group have too much, after the group was written."""
+        for change in group.changes:
+            if not change.ended:
+                continue
+            if len(self._looked) >= _LOOKED:
+                self._looked.clear()
+            at_us, ranges = self._looked.get(change.scope, (0, 0))
+            ranges += len(change.ended)
+            if ranges < _TRIM_RANGES and group.now_us - at_us < self._retention_us // 10:
+                self._looked[change.scope] = at_us, ranges
+                continue
+            self._looked[change.scope] = group.now_us, 0
+            before_us = group.now_us - self._retention_us
+            self._trim(connection, no, storable_text(change.scope), before_us, group.now_us)
+
+    def _trim(
+        self, connection: Connection, no: int, scope: str, before_us: int, now_us: int
+    ) -> None:
+        """Join what is too old, or above the limit, to one range of each count: all that is still
+        told of it. The totals have counted it.
+        """
+        of = {"no": no, "scope": scope}
+        rows = connection.execute(_KNOWN, of).all()
+        # The record of a dead message says what its sender was told: it stays as long as that.
+        stays: dict[int, Ranges] = {}
+        for epoch, number in connection.execute(_DEAD, of):
+            stays.setdefault(epoch, Ranges()).add(number)
+        gone: dict[int, list[Row[Any]]] = {}
+        for place, row in enumerate(rows):
+            if len(rows) - place <= self._keep and row.decided_at_us >= before_us:
+                break
+            of_count = stays.setdefault(row.epoch, Ranges())
+            if row.told == "owed" or of_count.next_member(row.low) in range(row.low, row.high + 1):
+                # The last about a number counts: what comes after a row that stays, stays too.
+                of_count.add_range(row.low, row.high)
+            else:
+                gone.setdefault(row.epoch, []).append(row)
+        end, by = NumberEnd.TRIMMED.value, DecidedBy.RECEIVER.value
+        joined = [
+            (
+                *(no, scope, epoch, min(row.low for row in of_count)),
+                *(max(row.high for row in of_count), end, _TRIMMED, by, "", None, now_us),
+            )
+            for epoch, of_count in gone.items()
+            if [row.ending for row in of_count] != [end]
+        ]
+        again = {epoch for _, _, epoch, *_ in joined}
+        ids = [(row.id,) for epoch in again for row in gone[epoch]]
+        self._dialect.execute_many(connection, _REMOVE, ids)
+        self._dialect.insert_rows(connection, _ENDS, joined)
 
 
 def write(connection: Connection, dialect: Dialect, no: int, group: MessageGroup) -> None:

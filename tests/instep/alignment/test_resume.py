@@ -201,6 +201,16 @@ def test_an_attempt_started_anew_keeps_the_furthest_goal_of_each_partition() -> 
     assert begun.barrier.offsets == {"0": 7, "1": 5}
 
 
+def test_an_empty_log_hides_no_goal_of_before() -> None:
+    """A2: what is stored is of the log before it, and the next one is compared with that."""
+    goal = SweepBarrier("g", T0_US, {"0": 7}, {"0": T0_US})
+    empty = msgspec.structs.replace(
+        position(phase=Phase.SWEEP_HELD, barrier=goal), token=None, offsets={}, appended_us={}
+    )
+    begun = attempt(msgspec.structs.replace(empty, appended_at_us=0))
+    assert begun.barrier == goal
+
+
 def test_a_log_read_in_part_does_not_become_ours_when_it_is_read_anew() -> None:
     foreign = SweepBarrier(None, 0, {"0": UNREACHABLE_OFFSET})
     begun = attempt(position(phase=Phase.ALIGNING, barrier=foreign))

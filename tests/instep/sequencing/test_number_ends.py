@@ -92,6 +92,44 @@ def test_s13_what_is_replayed_counts_as_received() -> None:
     assert sequencer.checkpoint() == state, "what was not faulted stays as it is"
 
 
+def recorded(low: int, high: int, end: NumberEnd, **changes: str) -> RecordedEnd:
+    return RecordedEnd(low=low, high=high, end=end, **changes)  # type: ignore[arg-type]
+
+
+def told(ends: list[RecordedEnd]) -> str:
+    return " ".join(f"{Ranges.of((one.low, one.high))}:{one.end}" for one in ends)
+
+
+def test_s13_what_an_operator_delivered_stays_delivered() -> None:
+    sequencer = Sequencer(SequencerSettings(gap_deadline_s=100, fault_policy=FaultPolicy.WAIT))
+    sequencer.receive(numbered(1, expires_at_us=T0_US), T0_US)
+    decide(sequencer, Close())
+    rows = [
+        recorded(1, 1, NumberEnd.EXPIRED),
+        recorded(1, 1, NumberEnd.DELIVERED, by="operator"),
+    ]
+    assert ends(decide(sequencer, Cancel([(1, 2)]))) == [(1, 2, "cancelled")]
+    rows.append(recorded(1, 2, NumberEnd.CANCELLED, by="sender"))
+    assert told(resolve_ends(sequencer.checkpoint(), Ranges(), rows)) == "1:delivered 2:cancelled"
+
+
+def test_s13_what_is_trimmed_is_told_as_such_and_as_nothing_else() -> None:
+    """Not as delivered, where it counts as received; and not where numbers are missing still."""
+    sequencer = Sequencer(SequencerSettings(gap_deadline_s=100))
+    decide(sequencer, Fill([(1, 2)]))
+    received(sequencer, 3)
+    decide(sequencer, Cancel([(4, 4), (7, 7)]))
+    received(sequencer, 9)
+    rows = [recorded(9, 9, NumberEnd.LOST), recorded(1, 7, NumberEnd.TRIMMED)]
+    held = Ranges.of((9, 9))
+    found = resolve_ends(sequencer.checkpoint(), held, rows)
+    assert told(found) == "1-4:trimmed 7:trimmed"
+    rows.append(recorded(2, 2, NumberEnd.LOST))
+    found = resolve_ends(sequencer.checkpoint(), held, rows)
+    assert told(found) == "1:trimmed 2:lost 3-4:trimmed 7:trimmed"
+    assert told(resolve_ends(None, Ranges(), rows)) == "1:trimmed 2:lost 3-7:trimmed 9:lost"
+
+
 def test_s13_what_is_dropped_has_an_end_with_its_reason() -> None:
     sequencer = Sequencer(SequencerSettings(incomplete=IncompleteBehavior.DISCARD))
     received(sequencer, 1, 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 from sqlalchemy import text
 
@@ -69,6 +70,45 @@ VERDICTS = {
     "k3": Verdict.MISSING,
     "ghost": Verdict.BOGUS,
 }
+
+
+async def proofs(one: Audited) -> dict[str, str]:
+    """What has proven each entity."""
+    return {found.key: found.proven_by async for found in one.at.store.reader.entities()}
+
+
+@pytest.mark.parametrize("repair", [False, True])
+async def test_a22_an_audit_that_finds_all_right_is_a_proof(stage: Stages, repair: bool) -> None:
+    records = [create_update(f"k{n}", n) for n in range(1, 6)]
+    async with stage(journal="bodies") as at, at.store.audit(stream_info()) as marks:
+        one = Audited(at, marks)
+        await one.commit(*records)
+        await one.behind("UPDATE instep_entity SET body = :body WHERE key = 'k2'", body=b"{}")
+        await marks.mark(records)
+        position = await marks.suspect()
+        assert await marks.judge(bogus=True) == 0
+        if repair:
+            assert await marks.repair(position) == 1
+        assert await marks.attest(position) == repair
+        assert set((await proofs(one)).values()) == {"audit" if repair else "record"}
+        [found] = [found async for found in at.store.reader.entities() if found.key == "k1"]
+        assert (found.proven_at_us > 5) == repair
+        # What comes later is proven by its record, and another attempt by itself.
+        late = create_update("late", 2**52)
+        await one.commit(late)
+        assert (await proofs(one))["late"] == "record"
+        another = msgspec.structs.replace(position, attempt=position.attempt + 1)
+        assert not await marks.attest(another)
+
+
+async def test_a22_what_an_audit_has_not_met_is_not_proven_by_it(stage: Stages) -> None:
+    records = [create_update(f"k{n}", n) for n in range(1, 4)]
+    async with audited(stage, *records) as one:
+        await one.commit(create_update("unread", 4))
+        position = await one.marks.suspect()
+        await one.marks.judge(bogus=False)
+        assert not await one.marks.attest(position)
+        assert set((await proofs(one)).values()) == {"record"}
 
 
 async def test_missing_stale_and_bogus_are_proven_and_repaired(stage: Stages) -> None:

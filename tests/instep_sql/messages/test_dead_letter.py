@@ -261,6 +261,49 @@ async def test_the_record_of_what_is_forgotten_is_trimmed_and_totals_stay(databa
         assert [one.number for one in await dead(at)] == [3, 3], "bodies are no part of it"
 
 
+async def test_s13_the_record_of_a_sequence_that_lives_is_bounded(database: str) -> None:
+    store = SqlStore(database, numbers_retention_ranges=3)
+    async with spoken(sequence=PATIENT, store=store) as at:
+        await expire(at, 2, 300)
+        # Each is a range of its own, far ahead of what is missing.
+        for number in range(6, 600, 2):
+            if number != 300:
+                await at.intake.apply(SCOPE, [Cancel([(number, number)])])
+        rows = await at.rows("SELECT low, high, ending FROM instep_number_end ORDER BY id")
+        assert len(rows) < 50
+        assert {(2, 2, "expired"), (300, 300, "expired")} <= set(rows), "of what is dead"
+        found = await at.store.reader.numbers("east", SCOPE)
+        by_end = {one.end.value for one in found}
+        assert by_end == {"cancelled", "expired", "trimmed"}
+        told = {n: one.end.value for one in found for n in range(one.low, one.high + 1)}
+        assert told[2] == told[300] == "expired"
+        assert all(n % 2 == 0 and n >= 2 for n in told), "what is missing has not ended"
+        assert told.keys() >= set(range(6, 600, 2))
+        [trimmed] = [row for row in rows if row[2] == "trimmed"]
+        assert trimmed[0] == 6
+        counted = await at.rows("SELECT ending, numbers FROM instep_number_total ORDER BY ending")
+        assert counted == [("cancelled", 296), ("expired", 2)]
+
+
+async def test_s13_what_ended_long_ago_is_told_in_the_totals_alone(database: str) -> None:
+    store = SqlStore(database, numbers_retention_s=0.5)
+    async with spoken(sequence=PATIENT, store=store) as at:
+        await at.say(2)
+        await at.intake.apply(SCOPE, [Fill([(1, 1), (3, 3)])])
+        await at.say(4)
+        assert await record(at) == [
+            (1, 1, "filled"),
+            (2, 2, "delivered"),
+            (3, 3, "filled"),
+            (4, 4, "delivered"),
+        ]
+        await asyncio.sleep(0.6)
+        await at.intake.apply(SCOPE, [Fill([(6, 6)])])
+        assert await record(at) == [(1, 3, "trimmed"), (4, 4, "delivered"), (6, 6, "filled")]
+        counted = await at.rows("SELECT ending, numbers FROM instep_number_total")
+        assert counted == [("filled", 3)]
+
+
 async def test_a_failed_sequence_keeps_what_waits_and_resumes(database: str) -> None:
     async with spoken(database, sequence=FAILING) as at:
         assert outcomes(await at.say(1, 3)) == [ACCEPTED] * 2

@@ -172,7 +172,8 @@ class Checks:
     def after_commit(self, batch: Batch, failed: BaseException | None) -> None:
         """Call after each transaction that should commit a batch, whether it did or not."""
         before = self.rows
-        silent = failed is None and not batch.records and batch.sweep is None
+        # A record that cannot be read marks its entity, where its key can be read (A17).
+        silent = not (failed or batch.records or batch.unreadable or batch.sweep is not None)
         after = before if silent else self.fetch()
         if failed is not None:
             self._require(before == after, f"a failed commit left something: {failed}")

@@ -227,6 +227,9 @@ async def _story(world: EndingsWorld) -> None:
     world.over, world.faults = True, Faults(0, 0, 0, 0, 0, 0, 0, 0, 0)
     await work
     await asyncio.sleep(12)
+    while await world.rows("SELECT 1 FROM instep_obligation"):
+        # What could not be told before is tried again.
+        await asyncio.sleep(1)
     for party in world.parties:
         await party.learn()
     await world.process.crash()

@@ -195,15 +195,18 @@ def _ends(rows: list[sqlite3.Row], state: dict[str, Any], held: set[int]) -> dic
     and has no row was delivered.
     """
     ends: dict[int, str] = {}
+    replayed = set[int]()
     delivered = _numbers(state.get("received")) - held if state else set[int]()
     for row in rows:
         for number in range(row["low"], row["high"] + 1):
             if row["ending"] == "superseded":
                 ends.pop(number, None)
-            elif row["ending"] == "delivered" and row["decided_by"] != "operator":
-                delivered.add(number)
+            elif row["ending"] == "delivered":
+                (replayed if row["decided_by"] == "operator" else delivered).add(number)
             else:
                 ends[number] = row["ending"]
+    # Whatever a sender asks for later, what was delivered was delivered.
+    ends.update(dict.fromkeys(replayed, "delivered"))
     if state:
         for number in held:
             ends.pop(number, None)

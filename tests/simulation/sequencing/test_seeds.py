@@ -68,6 +68,9 @@ def test_an_answer_before_the_commit_is_found(monkeypatch: pytest.MonkeyPatch) -
 
 KEPT_ENDINGS = {
     5875: "what was replayed of a forgotten count was in the way of its name that came back",
+    100877: "a reset came before a message that was stored, and whose answer was lost",
+    100026: "the simulation did not wait for a fault that had failed before",
+    100197: "a sender cancelled what an operator had delivered, and the record told the cancel",
 }
 
 

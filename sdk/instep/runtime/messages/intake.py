@@ -367,8 +367,9 @@ class MessageIntake:
             handled=self._handled,
             opens_implicitly=self._listener.opens_implicitly,
         )
+        wanted.deliver_dead(group, self._scopes)
         apply(requests, group, self._scopes)
-        wanted.carry_out(group, self._scopes)
+        wanted.act(group, self._scopes)
         for name in due:
             group.tick(self._scopes[name])
         if group.uncompared:

@@ -53,10 +53,17 @@ class OperatorRequests:
         """The messages to deliver from the dead letter."""
         return [one.number for one in self.replay if one.number is not None]
 
-    def carry_out(self, group: CommitGroup, scopes: Mapping[str, Scope]) -> None:
-        """Decide all of them in this group."""
-        for one in self.of_sequences:
-            self.done[one.id] = group.act(scopes[one.scope], one)
+    def deliver_dead(self, group: CommitGroup, scopes: Mapping[str, Scope]) -> None:
+        """Decide what leaves the dead letter: before the senders' requests, so that none of these
+        contradicts what an operator has delivered.
+        """
         for one in self.replay:
             group.replay(scopes[one.scope], one)
             self.done[one.id] = "replay: delivered"
+
+    def act(self, group: CommitGroup, scopes: Mapping[str, Scope]) -> None:
+        """Decide about sequences: after the senders' requests, which may be in the store already,
+        where the answer of a commit was lost. After a reset they would be new.
+        """
+        for one in self.of_sequences:
+            self.done[one.id] = group.act(scopes[one.scope], one)

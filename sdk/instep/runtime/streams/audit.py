@@ -69,6 +69,7 @@ async def audit_stream(
         check_standing(stream, await marks.position(), position)
         if repair:
             await marks.repair(position)
+        await marks.attest(position)
         if found is not None:
             async for finding in marks.findings():
                 found(finding)
