@@ -103,7 +103,7 @@ def _changed(
         current = kept.get(_PREFIX + one.name, "")
         same = current.removeprefix(_MIGRATED) == wanted[one.name]
         if current.startswith(_MIGRATED):
-            own_tables.check(connection, one, dialect.where)
+            own_tables.check(connection, dialect, one)
             # An empty table may have been made anew.
             same = same and own_tables.has_rows(connection, one)
         if not same:
@@ -153,7 +153,7 @@ def _define(
     current = definition_of(connection, name)
     migrated = (current or "").startswith(_MIGRATED)
     if current is None and inspect(connection).has_table(projection.name):
-        own_tables.check(connection, projection, dialect.where)
+        own_tables.check(connection, dialect, projection)
         if own_tables.has_rows(connection, projection):
             raise ConfigurationError(
                 f"the table {projection.name!r} has rows that no projection has written",

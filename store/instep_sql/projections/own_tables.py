@@ -10,6 +10,7 @@ from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.types import BigInteger
 
 from instep.errors import ConfigurationError
+from instep_sql.engine.dialect import Dialect
 from instep_sql.projections.projection import ENTITY_ID, Projection, python_type
 
 __all__ = ["check", "has_rows"]
@@ -23,18 +24,18 @@ def has_rows(connection: Connection, projection: Projection) -> bool:
     return connection.execute(select(projection.table.c[ENTITY_ID]).limit(1)).first() is not None
 
 
-def check(connection: Connection, projection: Projection, where: str) -> None:
+def check(connection: Connection, dialect: Dialect, projection: Projection) -> None:
     """Raise `ConfigurationError` unless the table in the database has what the projection needs."""
-    reasons = list(_reasons(connection, projection))
+    reasons = _reasons(connection, projection, short_integers=dialect.short_integers)
     if reasons:
         raise ConfigurationError(
             f"the table {projection.name!r} exists and does not fit: {'; '.join(reasons)}",
-            where=where,
+            where=dialect.where,
             hint="mend it by a migration of yours, or name the projection otherwise",
         )
 
 
-def _reasons(connection: Connection, projection: Projection) -> list[str]:
+def _reasons(connection: Connection, projection: Projection, *, short_integers: bool) -> list[str]:
     inspector = inspect(connection)
     if not inspector.has_table(projection.name):
         return ["it is gone (run your migrations again)"]
@@ -57,8 +58,7 @@ def _reasons(connection: Connection, projection: Projection) -> list[str]:
     if ENTITY_ID not in found:
         return reasons
     type_ = found[ENTITY_ID]["type"]
-    # SQLite's integers have 64 bits, whatever they are called.
-    if connection.dialect.name != "sqlite" and not isinstance(type_, BigInteger):
+    if short_integers and not isinstance(type_, BigInteger):
         reasons.append(f"its column {ENTITY_ID!r} is {type_!s}, not BIGINT")
     primary_key = inspector.get_pk_constraint(projection.name)["constrained_columns"]
     indexed = [one["column_names"][:1] for one in inspector.get_indexes(projection.name)]
