@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -21,7 +22,7 @@ from instep.model.entities import (
     StreamStatus,
 )
 from instep.model.freshness import Freshness
-from instep.model.records import RecordChunk, RecordType
+from instep.model.records import RecordChunk
 from instep.model.streams import Retirement, SweepEstimate
 from instep.ports.reader import Follower, LeaseReader, RetirementReader, StoreReader, SweepReader
 from instep_sql import fencing
@@ -31,6 +32,14 @@ from instep_sql.engine.database import Database
 from instep_sql.engine.registry import dialect_of
 from instep_sql.entities import quarantine, streams, sweep_approvals
 from instep_sql.entities.journal_epochs import JournalEpochs, read_epochs
+from instep_sql.handlers.failed_changes import (
+    FailedChange,
+    HandlerStatus,
+    drop,
+    failed_changes,
+    retry,
+    statuses,
+)
 from instep_sql.messages import reading
 from instep_sql.messages.reading import MessageReading
 from instep_sql.names import check_name
@@ -44,6 +53,7 @@ from instep_sql.status_rows import (
     UNCOUNTED_STREAMS,
     stream_statuses,
 )
+from instep_sql.stored_changes import stored_change
 from instep_sql.stored_entities import stored_entity
 
 __all__ = ["ProjectionError", "SqlReader", "now_us"]
@@ -246,7 +256,7 @@ class SqlReader(MessageReading, SweepReader, RetirementReader, LeaseReader, Stor
             newest = await self.journal_end() if chosen else at
             async for row in self._pages("instep_change", "cursor", at.cursor, wanted, check=check):
                 at = JournalEnd(row.cursor, epochs.of(row.cursor))
-                yield _change(row, at.epoch)
+                yield stored_change(row, at.epoch)
             if newest.cursor > at.cursor:
                 at = newest
             if not follow:
@@ -358,6 +368,34 @@ class SqlReader(MessageReading, SweepReader, RetirementReader, LeaseReader, Stor
             return [ProjectionError(*row) for row in rows]
 
         return await self._fetch(find)
+
+    async def handlers(self) -> list[HandlerStatus]:
+        """How far the handlers of changes have come, by name and stream."""
+        return await self._fetch(statuses)
+
+    async def failed_changes(self) -> AsyncIterator[FailedChange]:
+        """The changes that handlers could not handle, the oldest first."""
+        after = 0
+        while True:
+            page = partial(failed_changes, after=after, limit=_PAGE_RECORDS)
+            found = await self._fetch(page)
+            for one in found:
+                yield one
+                after = one.id
+            if len(found) < _PAGE_RECORDS:
+                return
+
+    async def retry_change(self, id: int) -> bool:
+        """Let its handler try a failed change again, in the process that has the handler, now or
+        later. False: there is no such change.
+        """
+        return await self._write(partial(retry, id=id))
+
+    async def drop_change(self, id: int) -> bool:
+        """Forget a failed change for good: its handler goes on with the stream where it was
+        blocked. False: there is no such change.
+        """
+        return await self._write(partial(drop, id=id))
 
     async def drop(self, ids: Sequence[int] | None = None, *, stream: str | None = None) -> int:
         """Delete entries of the quarantine: these, or all (of a stream). Returns their number."""
@@ -495,22 +533,3 @@ class SqlReader(MessageReading, SweepReader, RetirementReader, LeaseReader, Stor
             await self._notifications.close()
         if not self._shared:
             await self.database.close()
-
-
-def _change(row: Row[Any], epoch: str) -> Change:
-    return Change(
-        cursor=row.cursor,
-        stream=row.stream,
-        key=row.key,
-        entity_class=row._mapping["class"],  # noqa: SLF001 — SQLAlchemy's public name for it
-        change=ChangeKind(row.change),
-        kind=None if row.kind is None else RecordType(row.kind),
-        token=row.token,
-        appended_at_us=row.appended_at_us,
-        committed_at_us=row.committed_at_us,
-        body=row.body,
-        previous=row.previous,
-        envelope=row.envelope or b"",
-        consumer=row.consumer,
-        epoch=epoch,
-    )

@@ -119,6 +119,26 @@ async def test_alarms_are_shown_by_severity_with_names(
 
 
 @pytest.mark.asyncio
+async def test_the_outbox_publishes_each_change_of_a_port_in_order(tmp_path: Path) -> None:
+    outbox = example("outbox")
+    published, url = tmp_path / "published.txt", f"sqlite:///{tmp_path}/outbox.db"
+    state = {"uuid": "p1", "operational-state": "ENABLED"}
+    node = {"uuid": "n1", "owned-node-edge-point": [state]}
+    topology = {"uuid": "t", "node": [node]}
+    context = {"uuid": "c", "tapi-topology:topology-context": {"topology": [topology]}}
+    async with Provider(Context(context)) as provider:
+        await outbox.main(provider.url, url, str(published))
+        provider.update("p1", {"operational-state": "DISABLED"})
+        provider.delete("p1")
+        await outbox.main(provider.url, url, str(published))
+    assert published.read_text().splitlines() == [
+        "p1 created ENABLED",
+        "p1 updated DISABLED",
+        "p1 deleted None",
+    ]
+
+
+@pytest.mark.asyncio
 async def test_own_table_follows_the_journal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
