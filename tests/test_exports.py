@@ -268,7 +268,10 @@ NAMES = {
         "error_response",
     ],
     "instep_sql": [
+        "ChangeHandler",
+        "FailedChange",
         "Field",
+        "HandlerStatus",
         "Journal",
         "ProjectedEntity",
         "Projection",

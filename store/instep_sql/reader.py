@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, Unpack
 
 import msgspec
 from sqlalchemy import Connection, Row, text
@@ -25,6 +26,7 @@ from instep.model.freshness import Freshness
 from instep.model.records import RecordChunk
 from instep.model.streams import Retirement, SweepEstimate
 from instep.ports.reader import Follower, LeaseReader, RetirementReader, StoreReader, SweepReader
+from instep.runtime.subscription import Choice, Subscription
 from instep_sql import fencing
 from instep_sql.derived.reading import pages_of
 from instep_sql.engine import schema
@@ -40,6 +42,7 @@ from instep_sql.handlers.failed_changes import (
     retry,
     statuses,
 )
+from instep_sql.journal_tail import JournalTail
 from instep_sql.messages import reading
 from instep_sql.messages.reading import MessageReading
 from instep_sql.names import check_name
@@ -155,6 +158,8 @@ class SqlReader(MessageReading, SweepReader, RetirementReader, LeaseReader, Stor
         self.database = database or Database(self._dialect.reader, self._dialect, "reader")
         self._checked = False
         self._notifications = self._dialect.notifications()
+        self._notified = -1
+        self._tail = JournalTail(self.journal_end, self._changes_after, self._pause)
         self._follow_poll_s = _FOLLOW_POLL_S if self._notifications is None else _SAFETY_POLL_S
 
     async def streams(self) -> list[StreamStatus]:
@@ -263,11 +268,35 @@ class SqlReader(MessageReading, SweepReader, RetirementReader, LeaseReader, Stor
                 return
             seen = await self.wait_for_change(seen, self._follow_poll_s)
 
-    async def wait_for_change(self, seen: int, within_s: float) -> int:
+    async def wait_for_change(self, seen: int, poll_s: float) -> int:
+        """See `StoreReader`. All who wait share one look, and one notification."""
+        return await self._tail.wait(seen, poll_s)
+
+    def recent_changes(self, at: JournalEnd) -> tuple[Sequence[Change], JournalEnd] | None:
         """See `StoreReader`."""
+        return self._tail.after(at)
+
+    def subscribe(
+        self, cursor: int = 0, *, epoch: str = "", **chosen: Unpack[Choice]
+    ) -> Subscription:
+        """A `Subscription` to the changes after this cursor. All subscriptions of a reader share
+        one look at the journal: a thousand that wait cost what one costs.
+        """
+        return Subscription(self, cursor, epoch=epoch, **chosen)
+
+    async def _changes_after(self, at: JournalEnd, most: int) -> Sequence[Change]:
+        found: list[Change] = []
+        async for change in self.changes(at.cursor, epoch=at.epoch):
+            found.append(change)
+            if len(found) == most:
+                break
+        return found
+
+    async def _pause(self, poll_s: float) -> None:
         if self._notifications is None:
-            return await super().wait_for_change(seen, within_s)
-        return await self._notifications.wait(seen, within_s)
+            await asyncio.sleep(poll_s)
+        else:
+            self._notified = await self._notifications.wait(self._notified, poll_s)
 
     async def newest_cursor(self) -> int:
         """See `StoreReader`."""
@@ -529,6 +558,7 @@ class SqlReader(MessageReading, SweepReader, RetirementReader, LeaseReader, Stor
 
     async def close(self) -> None:
         """Disconnect. A store in memory continues to exist with its writer."""
+        await self._tail.close()
         if self._notifications is not None:
             await self._notifications.close()
         if not self._shared:

@@ -28,6 +28,8 @@ class PostgresNotifications:
     def __init__(self, make_engine: Callable[[], Engine]) -> None:
         self._make_engine = make_engine
         self._connection: psycopg.Connection[Any] | None = None
+        self._socket = -1
+        """Of the connection: one that is lost does not tell it any more."""
         self._schema = ""
         self._connecting = asyncio.Lock()
         self._arrived = asyncio.Event()
@@ -68,7 +70,7 @@ class PostgresNotifications:
             # The usual event loop of Windows watches no sockets.
             connection.close()
             return
-        self._connection = connection
+        self._connection, self._socket = connection, connection.fileno()
         self._notify()
 
     def _connect(self) -> psycopg.Connection[Any] | None:
@@ -105,5 +107,5 @@ class PostgresNotifications:
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            asyncio.get_running_loop().remove_reader(connection.fileno())
+            asyncio.get_running_loop().remove_reader(self._socket)
             connection.close()
