@@ -45,6 +45,7 @@ class JournalTail:
         self._waiting: dict[object, float] = {}
         """Who waits → how often it wants to have looked for more, in seconds."""
         self._task: asyncio.Task[None] | None = None
+        self._pausing: asyncio.Task[None] | None = None
         self._poll_s = 0.0
         """How often it is looked for more now, in seconds."""
         self._idle = asyncio.Event()
@@ -74,10 +75,9 @@ class JournalTail:
         who = object()
         self._waiting[who] = poll_s
         self._idle.set()
-        if self._task is not None and poll_s < self._poll_s:
+        if self._pausing is not None and poll_s < self._poll_s:
             # It may be in the middle of a long pause.
-            self._task.cancel()
-            self._task = None
+            self._pausing.cancel()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(
                 self._follow(), name="instep journal tail"
@@ -91,24 +91,16 @@ class JournalTail:
 
     async def close(self) -> None:
         """Look no more."""
-        task, self._task = self._task, None
-        if task is not None:
+        tasks = {one for one in (self._task, self._pausing) if one is not None}
+        self._task = self._pausing = None
+        for task in tasks:
             task.cancel()
-            await asyncio.wait({task})
+        if tasks:
+            await asyncio.wait(tasks)
         self._wake()
 
     async def _follow(self) -> None:
-        # Who begins to wait looks first: something may have come before this task did.
-        self._forget()
-        self._wake()
         while True:
-            if not self._waiting:
-                self._forget()
-                self._idle.clear()
-                await self._idle.wait()
-                self._wake()
-            self._poll_s = min(self._waiting.values(), default=0.0)
-            await self._pause(self._poll_s)
             try:
                 if await self._look():
                     self._wake()
@@ -116,6 +108,17 @@ class JournalTail:
                 # Whoever waits asks the journal itself, and is told why.
                 self._forget()
                 self._wake()
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Wait until it is to be looked again, and while nobody waits for more."""
+        self._poll_s = min(self._waiting.values(), default=0.0)
+        self._pausing = asyncio.ensure_future(self._pause(self._poll_s))
+        await asyncio.wait({self._pausing})
+        self._pausing = None
+        if not self._waiting:
+            self._idle.clear()
+            await self._idle.wait()
 
     async def _look(self) -> bool:
         end = await self._end_of_journal()

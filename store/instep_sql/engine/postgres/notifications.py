@@ -30,6 +30,8 @@ class PostgresNotifications:
         self._connection: psycopg.Connection[Any] | None = None
         self._socket = -1
         """Of the connection: one that is lost does not tell it any more."""
+        self._abandoned: asyncio.Future[psycopg.Connection[Any] | None] | None = None
+        """Connecting, although who waited for it was cancelled."""
         self._schema = ""
         self._connecting = asyncio.Lock()
         self._arrived = asyncio.Event()
@@ -54,11 +56,23 @@ class PostgresNotifications:
     async def close(self) -> None:
         """Disconnect."""
         self._disconnect()
+        abandoned, self._abandoned = self._abandoned, None
+        if abandoned is not None:
+            # A thread cannot be interrupted, and what it makes is ours.
+            await asyncio.wait({abandoned})
+            if abandoned.exception() is None and (connection := abandoned.result()) is not None:
+                connection.close()
 
     async def _listen(self) -> None:
         """Connect, and begin to listen. Where that is not possible, it is tried again later."""
+        connecting, self._abandoned = self._abandoned, None
+        if connecting is None:
+            connecting = asyncio.ensure_future(asyncio.to_thread(self._connect))
         try:
-            connection = await asyncio.to_thread(self._connect)
+            connection = await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            self._abandoned = connecting
+            raise
         except (psycopg.Error, SQLAlchemyError, SinkError):
             return
         if connection is None:
@@ -81,9 +95,13 @@ class PostgresNotifications:
             return None
         connection: Any = pooled.driver_connection
         pooled.detach()
-        connection.autocommit = True
-        connection.execute(f"LISTEN {_CHANNEL}")
-        (schema,) = connection.execute("SELECT current_schema()").fetchone()
+        try:
+            connection.autocommit = True
+            connection.execute(f"LISTEN {_CHANNEL}")
+            (schema,) = connection.execute("SELECT current_schema()").fetchone()
+        except BaseException:
+            connection.close()
+            raise
         self._schema = str(schema)
         return connection  # type: ignore[no-any-return]
 
