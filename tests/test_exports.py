@@ -36,6 +36,7 @@ NAMES = {
         "PairHealth",
         "Phase",
         "Position",
+        "Publisher",
         "Quarantined",
         "Receiver",
         "Record",
@@ -67,6 +68,7 @@ NAMES = {
     "instep.model": [
         "Attachment",
         "Batch",
+        "CloudEvent",
         "CommitResult",
         "DecodedRecords",
         "Freshness",
@@ -85,6 +87,7 @@ NAMES = {
         "SweepEstimate",
         "SweepStep",
         "Unreadable",
+        "cloud_event",
     ],
     "instep.ports": [
         "AuditMarks",
@@ -106,6 +109,7 @@ NAMES = {
         "MessageStore",
         "OutboxStore",
         "ProjectedEntity",
+        "PublishTarget",
         "Query",
         "ReadyTable",
         "Receipt",

@@ -42,6 +42,7 @@ class JournalTail:
         self._end: JournalEnd | None = None
         self._arrived = asyncio.Event()
         self._count = 0
+        self._looking = False
         self._waiting: dict[object, float] = {}
         """Who waits → how often it wants to have looked for more, in seconds."""
         self._task: asyncio.Task[None] | None = None
@@ -55,6 +56,9 @@ class JournalTail:
         start, end = self._start, self._end
         if start is None or end is None or self._task is None:
             return None
+        if at.cursor > end.cursor and self._looking:
+            # Read by somebody else since the last look; the next one tells whether that holds.
+            return (), at
         if at.cursor == end.cursor:
             return ((), end) if at.epoch in {"", end.epoch} else None
         if not start.cursor <= at.cursor < end.cursor:
@@ -101,12 +105,16 @@ class JournalTail:
 
     async def _follow(self) -> None:
         while True:
+            self._looking = True
             try:
-                if await self._look():
-                    self._wake()
+                is_new = await self._look()
             except InstepError:
                 # Whoever waits asks the journal itself, and is told why.
                 self._forget()
+                is_new = True
+            finally:
+                self._looking = False
+            if is_new:
                 self._wake()
             await self._rest()
 

@@ -81,6 +81,12 @@ _PAGE: Final = """
 """
 
 
+_PUBLISHED: Final = text("SELECT cursor, epoch FROM instep_publisher WHERE name = :name")
+_KEEP_PUBLISHED: Final = text("""
+    INSERT INTO instep_publisher VALUES (:name, :cursor, :epoch, :now_us)
+    ON CONFLICT (name) DO UPDATE
+    SET cursor = excluded.cursor, epoch = excluded.epoch, updated_at_us = excluded.updated_at_us
+""")
 _REFUSED: Final = text("""
     SELECT p.name, s.consumer, s.stream, e.key, e.class, p.reason, p.since_us
     FROM instep_projection_error AS p JOIN instep_entity AS e ON e.id = p.entity_id
@@ -397,6 +403,23 @@ class SqlReader(MessageReading, SweepReader, RetirementReader, LeaseReader, Stor
             return [ProjectionError(*row) for row in rows]
 
         return await self._fetch(find)
+
+    async def published(self, name: str) -> JournalEnd | None:
+        """See `StoreReader`."""
+        row = await self._fetch(
+            lambda connection: connection.execute(_PUBLISHED, {"name": name}).one_or_none()
+        )
+        return None if row is None else JournalEnd(row.cursor, row.epoch)
+
+    async def keep_published(self, name: str, at: JournalEnd) -> None:
+        """See `StoreReader`."""
+        check_name(name, "a publisher", self._dialect.where, "name")
+        values = {"name": name, "cursor": at.cursor, "epoch": at.epoch, "now_us": self._clock_us()}
+
+        def keep(connection: Connection) -> None:
+            connection.execute(_KEEP_PUBLISHED, values)
+
+        await self._write(keep)
 
     async def handlers(self) -> list[HandlerStatus]:
         """How far the handlers of changes have come, by name and stream."""

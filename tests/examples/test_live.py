@@ -20,7 +20,7 @@ from tests.instep_sql.store_kit import Stage, create_update, end_record, stage
 
 pytestmark = pytest.mark.asyncio
 
-ALARM = {"entity_class": "CONDITION_DETECTOR"}
+ALARM: dict[str, Any] = {"entity_class": "CONDITION_DETECTOR"}
 
 
 @asynccontextmanager
@@ -79,7 +79,7 @@ async def change(at: Stage, key: str, moment: int) -> None:
 async def test_server_sent_events_are_resumed(serving: Any, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/s.db"
     async with (
-        stage(url, journal="bodies", journal_retention_records=20) as at,
+        stage(url, journal="bodies") as at,
         serving(at.store.reader) as address,
         aiohttp.ClientSession() as session,
     ):
@@ -103,9 +103,8 @@ async def test_server_sent_events_are_resumed(serving: Any, tmp_path: Path) -> N
                 ("created", "b"),
                 ("deleted", "a"),
             ]
-        for moment in range(5, 40):
-            await change(at, f"k{moment}", moment)
-        async with session.get(f"{address}/events", headers=resumed) as response:
+        restored = {"after": "2-of-another-journal"}
+        async with session.get(f"{address}/events", params=restored) as response:
             assert (await next_event(response))["event"] == "reload"
 
 

@@ -277,6 +277,18 @@ class StoreReader(ABC):
         """The newest change, with its epoch. Raises as `newest_cursor`."""
         return JournalEnd(await self.newest_cursor())
 
+    # -- publishers ------------------------------------------------------------------------------
+
+    async def published(self, name: str) -> JournalEnd | None:
+        """Up to which change the publisher of this name has come; None: it is new. Raises
+        `ConfigurationError` for a store that keeps no such thing.
+        """
+        raise ConfigurationError("this kind of store keeps no cursors of publishers")
+
+    async def keep_published(self, name: str, at: JournalEnd) -> None:
+        """Keep durably up to which change the publisher of this name has come."""
+        raise ConfigurationError("this kind of store keeps no cursors of publishers")
+
     # -- what is derived -------------------------------------------------------------------------
 
     def derived(

@@ -16,6 +16,7 @@ from instep.model.records import Record
 from instep.ports.message_store import HandlerConnection
 from instep_sql import ChangeHandler, SqlStore
 from tests.instep_sql.references.references_kit import Network, end, network, statement
+from tests.instep_sql.store_kit import ON_SQLITE
 
 pytestmark = pytest.mark.asyncio
 
@@ -182,6 +183,7 @@ async def test_a_poisonous_change_blocks_its_stream_until_it_is_decided(
         assert not await at.reader.retry_change(failed.id)
 
 
+@ON_SQLITE
 async def test_a_dropped_change_is_left_out(database: str) -> None:
     await made(database)
     outbox = Outbox()
@@ -193,6 +195,7 @@ async def test_a_dropped_change_is_left_out(database: str) -> None:
         assert [key for key, *_ in await until(at, bool)] == ["b"]
 
 
+@ON_SQLITE
 async def test_a_skipped_change_may_come_late(database: str) -> None:
     await made(database)
     outbox = Outbox()
@@ -260,6 +263,7 @@ async def test_a_handler_that_commits_is_told(database: str) -> None:
         assert "cannot begin or end a transaction" in failed[0].reason
 
 
+@ON_SQLITE
 async def test_one_that_takes_too_long_has_failed(database: str) -> None:
     async def wait(_change: Change, _connection: HandlerConnection) -> None:
         await asyncio.Event().wait()
@@ -288,6 +292,7 @@ async def test_a_store_can_be_closed_while_a_handler_runs(database: str) -> None
         assert len([one async for one in at.reader.entities()]) == 1
 
 
+@ON_SQLITE
 async def test_trimmed_changes_are_told(database: str) -> None:
     await made(database)
     outbox = Outbox()
@@ -307,6 +312,7 @@ async def test_trimmed_changes_are_told(database: str) -> None:
         assert status.missed == "changes 2 to 5 are no longer kept"
 
 
+@ON_SQLITE
 async def test_wrong_handlers_are_refused(database: str) -> None:
     handler = Outbox().handler()
     with pytest.raises(ConfigurationError, match="keeps no bodies") as caught:

@@ -1,4 +1,4 @@
-"""Where the handlers of changes have come to, and the changes that they could not handle."""
+"""How far handlers and publishers of changes have come, and what handlers could not handle."""
 
 from __future__ import annotations
 
@@ -52,4 +52,12 @@ def upgrade() -> None:
         Column("change", LargeBinary, nullable=False),
         Index("instep_failed_change_of", "name", "stream_no", "id"),
         sqlite_autoincrement=True,
+    )
+    op.create_table(
+        "instep_publisher",
+        Column("name", Text, primary_key=True),
+        # Up to which change the target has all.
+        Column("cursor", BigInteger, nullable=False),
+        Column("epoch", Text, nullable=False),
+        Column("updated_at_us", BigInteger, nullable=False),
     )
