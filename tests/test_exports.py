@@ -87,7 +87,6 @@ NAMES = {
         "SweepEstimate",
         "SweepStep",
         "Unreadable",
-        "cloud_event",
     ],
     "instep.ports": [
         "AuditMarks",

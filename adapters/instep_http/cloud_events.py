@@ -67,7 +67,7 @@ class CloudEventsTarget:
         await self._client.close()
 
     async def publish(self, events: Sequence[CloudEvent]) -> None:
-        """See `instep.PublishTarget`."""
+        """See `instep.ports.PublishTarget`."""
         for body in self._bodies(events):
             answer = await self._client.send(
                 "POST", self._url, headers=self._headers, data=body, cut=True

@@ -97,7 +97,7 @@ class JetStreamTarget:
         await self._close()
 
     async def publish(self, events: Sequence[CloudEvent]) -> None:
-        """See `instep.PublishTarget`."""
+        """See `instep.ports.PublishTarget`."""
         client = await self._connected()
         stream = client.jetstream(timeout=self._options.connect_timeout_s)
         try:

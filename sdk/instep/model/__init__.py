@@ -8,7 +8,7 @@ from instep.model.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from instep.model.batches import Batch, CommitResult, SweepStep
-    from instep.model.cloud_events import CloudEvent, cloud_event
+    from instep.model.cloud_events import CloudEvent
     from instep.model.entities import JournalEnd
     from instep.model.freshness import Freshness, FreshnessState, StreamReport
     from instep.model.holds import Hold
@@ -40,7 +40,6 @@ __all__ = [
     "SweepEstimate",
     "SweepStep",
     "Unreadable",
-    "cloud_event",
 ]
 __getattr__, __dir__ = lazy_exports(
     globals(),
@@ -50,7 +49,7 @@ __getattr__, __dir__ = lazy_exports(
             "CommitResult",
             "SweepStep",
         ),
-        "instep.model.cloud_events": ("CloudEvent", "cloud_event"),
+        "instep.model.cloud_events": ("CloudEvent",),
         "instep.model.holds": ("Hold",),
         "instep.model.entities": ("JournalEnd",),
         "instep.model.freshness": ("Freshness", "FreshnessState", "StreamReport"),

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from instep.errors import ConfigurationError
-from instep.model.cloud_events import cloud_event
 from instep.model.entities import Change, JournalEnd
 from instep.ports.publish_target import PublishTarget
 from instep.ports.reader import StoreReader
+from instep.runtime.cloud_events import cloud_event
 from instep.runtime.retry import Environment
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.subscription import Choice, Subscription
