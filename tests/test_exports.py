@@ -68,7 +68,6 @@ NAMES = {
     "instep.model": [
         "Attachment",
         "Batch",
-        "CloudEvent",
         "CommitResult",
         "DecodedRecords",
         "Freshness",

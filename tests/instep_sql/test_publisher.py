@@ -14,7 +14,7 @@ from aiohttp import web
 
 from instep import ConsumerSettings, Publisher, SourceError
 from instep.errors import ConfigurationError, JournalOffError
-from instep.model import CloudEvent
+from instep.model.cloud_events import CloudEvent
 from instep_http import CloudEventsTarget
 from instep_nats import JetStreamTarget
 from tests.instep_sql.store_kit import ON_SQLITE, Stage, create_update, end_record, stage

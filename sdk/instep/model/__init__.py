@@ -8,7 +8,6 @@ from instep.model.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from instep.model.batches import Batch, CommitResult, SweepStep
-    from instep.model.cloud_events import CloudEvent
     from instep.model.entities import JournalEnd
     from instep.model.freshness import Freshness, FreshnessState, StreamReport
     from instep.model.holds import Hold
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Attachment",
     "Batch",
-    "CloudEvent",
     "CommitResult",
     "DecodedRecords",
     "Freshness",
@@ -49,7 +47,6 @@ __getattr__, __dir__ = lazy_exports(
             "CommitResult",
             "SweepStep",
         ),
-        "instep.model.cloud_events": ("CloudEvent",),
         "instep.model.holds": ("Hold",),
         "instep.model.entities": ("JournalEnd",),
         "instep.model.freshness": ("Freshness", "FreshnessState", "StreamReport"),

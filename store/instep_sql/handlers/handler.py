@@ -41,14 +41,13 @@ class ChangeHandler:
 
     Not promised: order between streams. Effects outside the connection may happen again.
 
-    Args:
-        handle: The function. It must not commit, nor keep the connection.
-        name: Under this name the store keeps how far the handler has come. One that is new begins
-            with the oldest change that the journal keeps.
-        classes: Only changes of entities of these classes; empty: of all.
-        proof: Whether it is also told what is unproven, and proven again (A22).
-        settings: `handler_attempts`, `handler_retry_initial_s`, `handler_retry_max_s` and
-            `on_handler_failure`; for an asynchronous function `handler_timeout_s`, too.
+    - `handle`: The function. It must not commit, nor keep the connection.
+    - `name`: Under this name the store keeps how far the handler has come. One that is new begins
+      with the oldest change that the journal keeps.
+    - `classes`: Only changes of entities of these classes; empty: of all.
+    - `proof`: Whether it is also told what is unproven, and proven again (A22).
+    - `settings`: `handler_attempts`, `handler_retry_initial_s`, `handler_retry_max_s` and
+      `on_handler_failure`; for an asynchronous function `handler_timeout_s`, too.
 
     Raises `ConfigurationError` for a name that no store can keep.
     """

@@ -93,11 +93,10 @@ class Projection:
     entity the key begins with `entity_id`, or an index does. No one else writes into the table. A
     column without a source has its default, or NULL.
 
-    Args:
-        table: The table, or the class that is mapped to it.
-        classes: For each class the source of each column, `entity_id` excepted; or a function that
-            returns all rows of an entity.
-        version: Raise it when a function of the mapping changes its meaning: that cannot be seen.
+    - `table`: The table, or the class that is mapped to it.
+    - `classes`: For each class the source of each column, `entity_id` excepted; or a function that
+      returns all rows of an entity.
+    - `version`: Raise it when a function of the mapping changes its meaning: that cannot be seen.
     """
 
     def __init__(
