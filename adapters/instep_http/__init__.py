@@ -7,6 +7,7 @@ from instep.model.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from instep_http.address_policy import ANY_ADDRESS, PUBLIC_ONLY, AddressPolicy
     from instep_http.client import Answer, ClientSettings, GuardedClient, post_with_retries
+    from instep_http.cloud_events import CloudEventsTarget
     from instep_http.connection_limits import is_loopback
     from instep_http.errors import FOREIGN_ERRORS, retry_later, source_error
     from instep_http.listen_options import (
@@ -46,6 +47,7 @@ __all__ = [
     "Answer",
     "BoundedServer",
     "ClientSettings",
+    "CloudEventsTarget",
     "GuardedClient",
     "Handler",
     "KeepMethod",
@@ -89,6 +91,7 @@ __getattr__, __dir__ = lazy_exports(
             "GuardedClient",
             "post_with_retries",
         ),
+        "instep_http.cloud_events": ("CloudEventsTarget",),
         "instep_http.connection_limits": ("is_loopback",),
         "instep_http.errors": (
             "FOREIGN_ERRORS",

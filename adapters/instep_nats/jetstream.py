@@ -71,12 +71,16 @@ class JetStreamBroker:
     def name(self) -> str:
         return f"{self._options.servers[0]}/{self._options.stream}"
 
+    def client(self) -> Client:
+        """A client that is not connected yet, and that insists on TLS where it is wanted."""
+        return _Client(insists_on_tls=self._tls is not None)
+
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
-        client = _Client(insists_on_tls=self._tls is not None)
+        client = self.client()
         lost = asyncio.Event()
         try:
-            await self._connect(client, lost)
+            await self.connect(client, lost)
             await self._consumer(client)
             self._pull = await _Pull.open(client, self._options, lost)
             yield
@@ -120,14 +124,17 @@ class JetStreamBroker:
         except (nats.errors.Error, OSError) as error:
             raise UnreachableError(f"the connection is lost: {error}", where=self.name) from None
 
-    async def _connect(self, client: _Client, lost: asyncio.Event) -> None:
+    async def connect(self, client: Client, lost: asyncio.Event) -> None:
+        """Connect and log in; `lost` is set when the connection is. Raises `SourceError`."""
         options = self._options
+
+        seen: list[Exception] = []
 
         async def note_lost() -> None:
             lost.set()
 
         async def note_error(error: Exception) -> None:
-            client.last_seen = error
+            seen.append(error)
 
         login: dict[str, Any] = {}
         if options.token is not None:
@@ -149,7 +156,7 @@ class JetStreamBroker:
                     **login,
                 )
         except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
-            raise self._connect_error(client.last_seen or error) from None
+            raise self._connect_error(seen[-1] if seen else error) from None
 
     def _connect_error(self, error: Exception) -> SourceError:
         """What the library raises where no server could be connected to says nothing itself."""
@@ -160,7 +167,7 @@ class JetStreamBroker:
             return AuthenticationError(f"the login is refused: {text}", where=self.name)
         return UnreachableError(text, where=self.name)
 
-    async def _consumer(self, client: _Client) -> None:
+    async def _consumer(self, client: Client) -> None:
         """Find the durable consumer, or make it. Raises `SourceError`."""
         options, js = self._options, client.jetstream(timeout=self._options.connect_timeout_s)
         try:
@@ -224,8 +231,6 @@ class _Client(Client):
 
     def __init__(self, *, insists_on_tls: bool) -> None:
         super().__init__()
-        self.last_seen: Exception | None = None
-        """The last error that it told."""
         self._insists_on_tls = insists_on_tls
 
     def _connect_command(self) -> bytes:
@@ -238,7 +243,7 @@ class _Client(Client):
 class _Pull:
     """The pull requests of one connection, and what came on them."""
 
-    def __init__(self, client: _Client, options: Options, lost: asyncio.Event) -> None:
+    def __init__(self, client: Client, options: Options, lost: asyncio.Event) -> None:
         self.client = client
         self._options = options
         self._lost = lost
@@ -254,7 +259,7 @@ class _Pull:
         self._wake = asyncio.Event()
 
     @classmethod
-    async def open(cls, client: _Client, options: Options, lost: asyncio.Event) -> _Pull:
+    async def open(cls, client: Client, options: Options, lost: asyncio.Event) -> _Pull:
         """Begin to receive. Raises `SourceError`."""
         pull = cls(client, options, lost)
         try:

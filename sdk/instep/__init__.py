@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         PairHealth,
         StreamHealth,
     )
+    from instep.runtime.publisher import Publisher
     from instep.runtime.receiver import Receiver
     from instep.runtime.retry import Environment, process_error
     from instep.runtime.settings import ConsumerSettings, IntakeSettings, OnHandlerFailure
@@ -77,6 +78,7 @@ __all__ = [
     "PairHealth",
     "Phase",
     "Position",
+    "Publisher",
     "Quarantined",
     "Receiver",
     "Record",
@@ -139,6 +141,7 @@ __getattr__, __dir__ = lazy_exports(
             "PairHealth",
             "StreamHealth",
         ),
+        "instep.runtime.publisher": ("Publisher",),
         "instep.runtime.receiver": ("Receiver",),
         "instep.runtime.retry": ("Environment", "process_error"),
         "instep.runtime.settings": ("ConsumerSettings", "IntakeSettings", "OnHandlerFailure"),

@@ -6,13 +6,18 @@ from instep.model.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from instep.ports.derivation import ProjectedEntity
+    from instep_sql.handlers.failed_changes import FailedChange, HandlerStatus
+    from instep_sql.handlers.handler import ChangeHandler
     from instep_sql.options import Journal, SqlOptions
     from instep_sql.projections.projection import Field, Projection
     from instep_sql.reader import ProjectionError, SqlReader
     from instep_sql.store import SqlStore
 
 __all__ = [
+    "ChangeHandler",
+    "FailedChange",
     "Field",
+    "HandlerStatus",
     "Journal",
     "ProjectedEntity",
     "Projection",
@@ -25,6 +30,11 @@ __getattr__, __dir__ = lazy_exports(
     globals(),
     {
         "instep.ports.derivation": ("ProjectedEntity",),
+        "instep_sql.handlers.failed_changes": (
+            "FailedChange",
+            "HandlerStatus",
+        ),
+        "instep_sql.handlers.handler": ("ChangeHandler",),
         "instep_sql.options": (
             "Journal",
             "SqlOptions",

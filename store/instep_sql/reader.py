@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar, Unpack
 
 import msgspec
 from sqlalchemy import Connection, Row, text
@@ -21,9 +23,10 @@ from instep.model.entities import (
     StreamStatus,
 )
 from instep.model.freshness import Freshness
-from instep.model.records import RecordChunk, RecordType
+from instep.model.records import RecordChunk
 from instep.model.streams import Retirement, SweepEstimate
 from instep.ports.reader import Follower, LeaseReader, RetirementReader, StoreReader, SweepReader
+from instep.runtime.subscription import Choice, Subscription
 from instep_sql import fencing
 from instep_sql.derived.reading import pages_of
 from instep_sql.engine import schema
@@ -31,6 +34,15 @@ from instep_sql.engine.database import Database
 from instep_sql.engine.registry import dialect_of
 from instep_sql.entities import quarantine, streams, sweep_approvals
 from instep_sql.entities.journal_epochs import JournalEpochs, read_epochs
+from instep_sql.handlers.failed_changes import (
+    FailedChange,
+    HandlerStatus,
+    drop,
+    failed_changes,
+    retry,
+    statuses,
+)
+from instep_sql.journal_tail import JournalTail
 from instep_sql.messages import reading
 from instep_sql.messages.reading import MessageReading
 from instep_sql.names import check_name
@@ -44,6 +56,7 @@ from instep_sql.status_rows import (
     UNCOUNTED_STREAMS,
     stream_statuses,
 )
+from instep_sql.stored_changes import stored_change
 from instep_sql.stored_entities import stored_entity
 
 __all__ = ["ProjectionError", "SqlReader", "now_us"]
@@ -68,6 +81,12 @@ _PAGE: Final = """
 """
 
 
+_PUBLISHED: Final = text("SELECT cursor, epoch FROM instep_publisher WHERE name = :name")
+_KEEP_PUBLISHED: Final = text("""
+    INSERT INTO instep_publisher VALUES (:name, :cursor, :epoch, :now_us)
+    ON CONFLICT (name) DO UPDATE
+    SET cursor = excluded.cursor, epoch = excluded.epoch, updated_at_us = excluded.updated_at_us
+""")
 _REFUSED: Final = text("""
     SELECT p.name, s.consumer, s.stream, e.key, e.class, p.reason, p.since_us
     FROM instep_projection_error AS p JOIN instep_entity AS e ON e.id = p.entity_id
@@ -145,6 +164,8 @@ class SqlReader(MessageReading, SweepReader, RetirementReader, LeaseReader, Stor
         self.database = database or Database(self._dialect.reader, self._dialect, "reader")
         self._checked = False
         self._notifications = self._dialect.notifications()
+        self._notified = -1
+        self._tail = JournalTail(self.journal_end, self._changes_after, self._pause)
         self._follow_poll_s = _FOLLOW_POLL_S if self._notifications is None else _SAFETY_POLL_S
 
     async def streams(self) -> list[StreamStatus]:
@@ -246,18 +267,42 @@ class SqlReader(MessageReading, SweepReader, RetirementReader, LeaseReader, Stor
             newest = await self.journal_end() if chosen else at
             async for row in self._pages("instep_change", "cursor", at.cursor, wanted, check=check):
                 at = JournalEnd(row.cursor, epochs.of(row.cursor))
-                yield _change(row, at.epoch)
+                yield stored_change(row, at.epoch)
             if newest.cursor > at.cursor:
                 at = newest
             if not follow:
                 return
             seen = await self.wait_for_change(seen, self._follow_poll_s)
 
-    async def wait_for_change(self, seen: int, within_s: float) -> int:
+    async def wait_for_change(self, seen: int, poll_s: float) -> int:
+        """See `StoreReader`. All who wait share one look, and one notification."""
+        return await self._tail.wait(seen, poll_s)
+
+    def recent_changes(self, at: JournalEnd) -> tuple[Sequence[Change], JournalEnd] | None:
         """See `StoreReader`."""
+        return self._tail.after(at)
+
+    def subscribe(
+        self, cursor: int = 0, *, epoch: str = "", **chosen: Unpack[Choice]
+    ) -> Subscription:
+        """A `Subscription` to the changes after this cursor. All subscriptions of a reader share
+        one look at the journal: a thousand that wait cost what one costs.
+        """
+        return Subscription(self, cursor, epoch=epoch, **chosen)
+
+    async def _changes_after(self, at: JournalEnd, most: int) -> Sequence[Change]:
+        found: list[Change] = []
+        async for change in self.changes(at.cursor, epoch=at.epoch):
+            found.append(change)
+            if len(found) == most:
+                break
+        return found
+
+    async def _pause(self, poll_s: float) -> None:
         if self._notifications is None:
-            return await super().wait_for_change(seen, within_s)
-        return await self._notifications.wait(seen, within_s)
+            await asyncio.sleep(poll_s)
+        else:
+            self._notified = await self._notifications.wait(self._notified, poll_s)
 
     async def newest_cursor(self) -> int:
         """See `StoreReader`."""
@@ -358,6 +403,51 @@ class SqlReader(MessageReading, SweepReader, RetirementReader, LeaseReader, Stor
             return [ProjectionError(*row) for row in rows]
 
         return await self._fetch(find)
+
+    async def published(self, name: str) -> JournalEnd | None:
+        """See `StoreReader`."""
+        row = await self._fetch(
+            lambda connection: connection.execute(_PUBLISHED, {"name": name}).one_or_none()
+        )
+        return None if row is None else JournalEnd(row.cursor, row.epoch)
+
+    async def keep_published(self, name: str, at: JournalEnd) -> None:
+        """See `StoreReader`."""
+        check_name(name, "a publisher", self._dialect.where, "name")
+        values = {"name": name, "cursor": at.cursor, "epoch": at.epoch, "now_us": self._clock_us()}
+
+        def keep(connection: Connection) -> None:
+            connection.execute(_KEEP_PUBLISHED, values)
+
+        await self._write(keep)
+
+    async def handlers(self) -> list[HandlerStatus]:
+        """How far the handlers of changes have come, by name and stream."""
+        return await self._fetch(statuses)
+
+    async def failed_changes(self) -> AsyncIterator[FailedChange]:
+        """The changes that handlers could not handle, the oldest first."""
+        after = 0
+        while True:
+            page = partial(failed_changes, after=after, limit=_PAGE_RECORDS)
+            found = await self._fetch(page)
+            for one in found:
+                yield one
+                after = one.id
+            if len(found) < _PAGE_RECORDS:
+                return
+
+    async def retry_change(self, id: int) -> bool:
+        """Let its handler try a failed change again, in the process that has the handler, now or
+        later. False: there is no such change.
+        """
+        return await self._write(partial(retry, id=id))
+
+    async def drop_change(self, id: int) -> bool:
+        """Forget a failed change for good: its handler goes on with the stream where it was
+        blocked. False: there is no such change.
+        """
+        return await self._write(partial(drop, id=id))
 
     async def drop(self, ids: Sequence[int] | None = None, *, stream: str | None = None) -> int:
         """Delete entries of the quarantine: these, or all (of a stream). Returns their number."""
@@ -491,26 +581,8 @@ class SqlReader(MessageReading, SweepReader, RetirementReader, LeaseReader, Stor
 
     async def close(self) -> None:
         """Disconnect. A store in memory continues to exist with its writer."""
+        await self._tail.close()
         if self._notifications is not None:
             await self._notifications.close()
         if not self._shared:
             await self.database.close()
-
-
-def _change(row: Row[Any], epoch: str) -> Change:
-    return Change(
-        cursor=row.cursor,
-        stream=row.stream,
-        key=row.key,
-        entity_class=row._mapping["class"],  # noqa: SLF001 — SQLAlchemy's public name for it
-        change=ChangeKind(row.change),
-        kind=None if row.kind is None else RecordType(row.kind),
-        token=row.token,
-        appended_at_us=row.appended_at_us,
-        committed_at_us=row.committed_at_us,
-        body=row.body,
-        previous=row.previous,
-        envelope=row.envelope or b"",
-        consumer=row.consumer,
-        epoch=epoch,
-    )

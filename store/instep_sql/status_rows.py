@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 VERSION_TABLE: Final = "instep_schema"
-HEAD: Final = "0106"
+HEAD: Final = "0107"
 """The newest revision in `migrations/versions` (a test holds them equal)."""
 STORED_VERSION: Final = f"SELECT version_num FROM {VERSION_TABLE}"
 SQLITE_NOW_US: Final = "CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -32,6 +33,8 @@ from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import estimate_sweep
 from instep_sql.fencing import SqlLease
 from instep_sql.freshness_rows import FreshnessReporter
+from instep_sql.handlers.handler import ChangeHandler
+from instep_sql.handlers.runner import HandlerRunner
 from instep_sql.messages.message_store import SqlMessageStore
 from instep_sql.names import LONGEST_CONSUMER_BYTES, LONGEST_STREAM_BYTES, check_name
 from instep_sql.options import Journal, SqlOptions
@@ -58,7 +61,8 @@ class SqlStore(Sink):
     Not promised: order between streams; that a reader sees the whole store in one snapshot.
 
     The keyword arguments are those of `SqlOptions`; `projections` are tables of the user, or names
-    of ready ones. Raises `ConfigurationError` for wrong options.
+    of ready ones; `handlers` are given each change in the transaction that commits it. Raises
+    `ConfigurationError` for wrong options.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class SqlStore(Sink):
         *,
         clock_us: Callable[[], int] = now_us,
         projections: Sequence[Projection | str] = (),
+        handlers: Sequence[ChangeHandler] = (),
         **options: Any,
     ) -> None:
         named = [one for one in projections if isinstance(one, str)]
@@ -79,6 +84,9 @@ class SqlStore(Sink):
         self._consumer: str | None = None
         self._streams: dict[str, StreamRow] = {}
         self._database = Database(self._dialect.writer, self._dialect, "writer")
+        self._handlers = HandlerRunner(
+            handlers, self._database, self._dialect, self.options, clock_us, random.Random()
+        )
         self._reader: SqlReader | None = None
         self._lease: SqlLease | None = None
         self._kept = keeper.EnabledDerivations()
@@ -170,6 +178,7 @@ class SqlStore(Sink):
                 self._dialect.grant_reading(connection, self.options.readers, readable)
 
         await self._database.run(work, guarded=False)
+        self._handlers.open(consumer)
 
     async def rebuild_projections(self) -> dict[str, int]:
         """Fill the tables of all declared projections again from the stored entities, in one
@@ -229,7 +238,7 @@ class SqlStore(Sink):
         """See `Sink`."""
 
         def work(connection: Connection) -> Retirement:
-            return retirement.retire(
+            done = retirement.retire(
                 connection,
                 self._dialect,
                 self.options,
@@ -239,6 +248,10 @@ class SqlStore(Sink):
                 self._clock_us(),
                 self._projections,
             )
+            row = self._streams.get(stream)
+            if row is not None:
+                self._handlers.deliver(connection, row.no, self._clock_us())
+            return done
 
         done = await self._database.run(work)
         self._streams.pop(stream, None)
@@ -269,15 +282,17 @@ class SqlStore(Sink):
         now_us = self._clock_us()
 
         def work(connection: Connection, *, separate: bool = False) -> CommitResult:
+            row = self._row(connection, batch.stream)
             return commit.commit(
                 connection,
                 self._dialect,
                 self.options,
-                self._row(connection, batch.stream),
+                row,
                 batch,
                 now_us,
                 self._projections,
                 separate=separate,
+                handle=lambda: self._handlers.deliver(connection, row.no, now_us),
             )
 
         async def run() -> CommitResult:
@@ -379,6 +394,7 @@ class SqlStore(Sink):
 
     async def close(self) -> None:
         """Wait for the commit under way, then disconnect."""
+        await self._handlers.close()
         if self._reader is not None:
             await self._reader.close()
         await self._database.close()

@@ -119,6 +119,26 @@ async def test_alarms_are_shown_by_severity_with_names(
 
 
 @pytest.mark.asyncio
+async def test_the_outbox_publishes_each_change_of_a_port_in_order(tmp_path: Path) -> None:
+    outbox = example("outbox")
+    published, url = tmp_path / "published.txt", f"sqlite:///{tmp_path}/outbox.db"
+    state = {"uuid": "p1", "operational-state": "ENABLED"}
+    node = {"uuid": "n1", "owned-node-edge-point": [state]}
+    topology = {"uuid": "t", "node": [node]}
+    context = {"uuid": "c", "tapi-topology:topology-context": {"topology": [topology]}}
+    async with Provider(Context(context)) as provider:
+        await outbox.main(provider.url, url, str(published))
+        provider.update("p1", {"operational-state": "DISABLED"})
+        provider.delete("p1")
+        await outbox.main(provider.url, url, str(published))
+    assert published.read_text().splitlines() == [
+        "p1 created ENABLED",
+        "p1 updated DISABLED",
+        "p1 deleted None",
+    ]
+
+
+@pytest.mark.asyncio
 async def test_own_table_follows_the_journal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -266,9 +286,12 @@ TOLD = {
     "auction": r"carol heard: sold to did:example:bob for 280",
     "embed": r"aligned\n1 created [A-Z_]+ ",
     "handler": r"bolts: 7\nnuts: 5",
+    "live_aiohttp": r"open http://127.0.0.1:\d+ to see alarms",
+    "live_fastapi": r"open http://127.0.0.1:\d+ to see alarms",
     "numbers_in_file": r"booked:\na 1: 100\na 2: 110\na 3: 120\nmissing of b: \[\(1, 1\)\]",
     "numbers_on_topic": r"booked:\nlots.a 1: 100\nlots.a 2: 200\nlots.a 3: 300\nlots.a 4: 400",
     "numbers_over_http": r"booked:\na 1: 100\na 2: 200\na 3: 300",
+    "outbox": r"[1-9]\d* events are published",
     "own_table": r"[1-9]\d* changes applied; .+\n(.+\n)*[1-9]\d* nodes are ENABLED",
     "plug_in": r"holds:\n  \d+ entities of (network|alarms), at ordinal [1-9]",
     "projection": r"[1-9]\d* ports of PHOTONIC_MEDIA are ENABLED",

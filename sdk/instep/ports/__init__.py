@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     )
     from instep.ports.message_store import MessageStore, OutboxStore
     from instep.ports.plugin import SinkPlugin, SourcePlugin, Verifier, VerifierPlugin
+    from instep.ports.publish_target import PublishTarget
     from instep.ports.reader import (
         LeaseReader,
         MessageReader,
@@ -70,6 +71,7 @@ __all__ = [
     "MessageStore",
     "OutboxStore",
     "ProjectedEntity",
+    "PublishTarget",
     "Query",
     "ReadyTable",
     "Receipt",
@@ -137,6 +139,7 @@ __getattr__, __dir__ = lazy_exports(
             "Verifier",
             "VerifierPlugin",
         ),
+        "instep.ports.publish_target": ("PublishTarget",),
         "instep.ports.reader": (
             "LeaseReader",
             "MessageReader",

@@ -209,14 +209,20 @@ class StoreReader(ABC):
         it is of another journal.
         """
 
-    async def wait_for_change(self, seen: int, within_s: float) -> int:
-        """Wait until more may have been committed, at most so many seconds.
+    async def wait_for_change(self, seen: int, poll_s: float) -> int:
+        """Wait until more may have been committed; it is looked for every so many seconds.
 
         `seen` is what the call before returned, at first -1: what was committed between two calls
-        ends the second at once. The default waits as long as it may.
+        ends the second at once. The default looks at nothing and waits so long.
         """
-        await asyncio.sleep(within_s)
-        return 0
+        await asyncio.sleep(poll_s)
+        return seen + 1
+
+    def recent_changes(self, at: JournalEnd) -> tuple[Sequence[Change], JournalEnd] | None:
+        """The changes after this one where they are in memory, for all subscribers of this reader,
+        and the newest change; None: read `changes`.
+        """
+        return None
 
     @abstractmethod
     def quarantine(
@@ -270,6 +276,18 @@ class StoreReader(ABC):
     async def journal_end(self) -> JournalEnd:
         """The newest change, with its epoch. Raises as `newest_cursor`."""
         return JournalEnd(await self.newest_cursor())
+
+    # -- publishers ------------------------------------------------------------------------------
+
+    async def published(self, name: str) -> JournalEnd | None:
+        """Up to which change the publisher of this name has come; None: it is new. Raises
+        `ConfigurationError` for a store that keeps no such thing.
+        """
+        raise ConfigurationError("this kind of store keeps no cursors of publishers")
+
+    async def keep_published(self, name: str, at: JournalEnd) -> None:
+        """Keep durably up to which change the publisher of this name has come."""
+        raise ConfigurationError("this kind of store keeps no cursors of publishers")
 
     # -- what is derived -------------------------------------------------------------------------
 

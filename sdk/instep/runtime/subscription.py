@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -16,12 +16,24 @@ from instep.runtime.retry import Environment, retrying
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.supervision import until_first_ended
 
-__all__ = ["Subscription"]
+__all__ = ["Choice", "Subscription"]
 
 _BATCH_CHANGES = 500
 _POLL_S = 0.2
 _FRESHNESS_S = 1.0
 """How often it is looked at how fresh the streams are, in seconds."""
+
+
+class Choice(TypedDict, total=False):
+    """What a subscriber chooses, as the arguments of `Subscription` are called."""
+
+    consumer: str | None
+    stream: str | None
+    classes: Collection[str]
+    below: str | None
+    batch_changes: int
+    follow: bool
+    poll_s: float
 
 
 class Subscription:
@@ -58,7 +70,7 @@ class Subscription:
     - `batch_changes`: Most changes of one batch.
     - `follow`: Whether to wait for more; otherwise it ends with the newest change.
     - `poll_s`: How often, in seconds, more is looked for. PostgreSQL notifies of commits: then it
-      is looked for at once, too.
+      is looked for at once, too. All that wait for changes of one reader share one look.
     """
 
     def __init__(  # noqa: PLR0913 - what a subscriber can choose
@@ -121,8 +133,21 @@ class Subscription:
         """
         seen = -1
         while True:
+            recent = self._reader.recent_changes(self._at)
+            if recent is not None:
+                changes, newest = recent
+                chosen = list(filter(self._chooses, changes))
+                for first in range(0, len(chosen), self._batch_changes):
+                    batch = chosen[first : first + self._batch_changes]
+                    yield batch
+                    self._at = JournalEnd(batch[-1].cursor, batch[-1].epoch)
+                self._at = newest
+                if not self._follow:
+                    return
+                seen = await self._reader.wait_for_change(seen, self._poll_s)
+                continue
             newest = await self._end()
-            batch: list[Change] = []
+            batch = []
             at = self._at
             # A reader of another kind of store may know no epochs.
             of: dict[str, Any] = {"epoch": at.epoch} if at.epoch else {}
@@ -229,6 +254,10 @@ class Subscription:
         return end
 
     def _chooses(self, change: Change) -> bool:
+        if self._consumer not in {None, change.consumer}:
+            return False
+        if self._stream not in {None, change.stream}:
+            return False
         if self._classes and change.entity_class not in self._classes:
             return False
         return self._below is None or _is_below(change, self._below)

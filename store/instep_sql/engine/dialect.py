@@ -180,6 +180,8 @@ class Dialect(Protocol):
     """SQL for the newest cursor that was ever given to a change, also if that was trimmed."""
     now_us: str
     """SQL for the time of the database, in microseconds since 1970."""
+    short_integers: bool
+    """Whether a column of type INTEGER has 32 bits."""
     skip_locked: str
     """SQL that ends a subquery which selects rows to delete: it skips rows that others
     have locked.

@@ -199,6 +199,7 @@ class Sqlite:
 
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
     for_update = skip_locked = ""
+    short_integers = False
     newest_cursor = (
         "SELECT coalesce(max(seq), 0) AS cursor FROM sqlite_sequence WHERE name = 'instep_change'"
     )

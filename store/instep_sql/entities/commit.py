@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import compress
 from operator import not_
 from typing import Final
@@ -60,7 +60,7 @@ class Written(msgspec.Struct, frozen=True):
     """See `CommitResult.unknown_entities`."""
 
 
-def commit(
+def commit(  # noqa: PLR0913 - all that one transaction writes
     connection: Connection,
     dialect: Dialect,
     options: SqlOptions,
@@ -70,6 +70,7 @@ def commit(
     projections: Sequence[Projection] = (),
     *,
     separate: bool = True,
+    handle: Callable[[], None] = lambda: None,
 ) -> CommitResult:
     """Write all of a batch in the caller's transaction. See `write_records` for `separate`.
 
@@ -81,7 +82,8 @@ def commit(
     3. The step of the sweep follows: the entities of the batch are marked by then.
     4. What is derived from entities follows those that have changed, and so do projections.
     5. Unreadable records go to quarantine.
-    6. The journal and what is derived are trimmed to their retention.
+    6. `handle` gives the user's handlers the changes.
+    7. The journal and what is derived are trimmed to their retention.
     """
     fencing.advance_stream(connection, dialect, stream.no, batch, now_us)
     if options.journal is not Journal.OFF:
@@ -147,6 +149,7 @@ def commit(
         quarantine.keep_samples(connection, stream.no, batch.samples, now_us)
     if written.deviations:
         fencing.count_deviations(connection, "instep_stream", stream.no, written.deviations)
+    handle()
     if options.journal is not Journal.OFF:
         journal.trim(connection, dialect, options, len(batch.records) + result.swept, now_us)
     if stream.kept.statements:

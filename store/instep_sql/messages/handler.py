@@ -7,12 +7,11 @@ other messages are not affected.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, NestedTransaction, Row, TextClause, text
+from sqlalchemy import Connection, NestedTransaction, Row, text
 
 from instep.errors import SinkError
 from instep.model.messages import Message
@@ -25,6 +24,7 @@ from instep.ports.message_store import (
 )
 from instep_sql.engine.database import Transaction
 from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.user_statements import prepared
 from instep_sql.entities.quarantine import make_room_for_message
 from instep_sql.messages.inbox import FAILED, attachments_of, content_key, remember
 from instep_sql.messages.replies import keep as keep_replies
@@ -36,10 +36,6 @@ __all__ = ["PendingDeliveries", "deliver", "pending_deliveries"]
 T = TypeVar("T")
 
 _SCOPES_AT_ONCE: Final = 32
-_ENDS: Final = re.compile(
-    r"(\s|--[^\n]*\n|/\*.*?\*/|;)*(BEGIN|START|COMMIT|END|ROLLBACK|ABORT|SAVEPOINT|RELEASE)\b",
-    re.IGNORECASE | re.DOTALL,
-)
 _BLOCKED_SHOWN: Final = 100
 _FULL_RETRY_US: Final = 30_000_000
 
@@ -325,15 +321,10 @@ class _HandlerConnection:
         """See `HandlerConnection`. Raises SQLAlchemy's errors, and `SinkError` where the database
         is unavailable, or where the text would end the transaction of the store.
         """
-        prepared = text(statement) if isinstance(statement, str) else statement
-        if isinstance(prepared, TextClause) and _ENDS.match(prepared.text):
-            raise SinkError(
-                "a handler cannot begin or end a transaction: its message is delivered in one",
-                hint="raise an error to undo what the handler did",
-            )
+        found = prepared(statement)
 
         def work(connection: Connection) -> Any:
-            result = connection.execute(prepared, parameters)
+            result = connection.execute(found, parameters)
             # Rows are fetched here: their cursor belongs to this thread.
             return result.freeze()() if result.returns_rows else result
 

@@ -107,6 +107,8 @@ def _values(column: _Column, stored: ColumnarEntities, bodies: Sequence[Any]) ->
 @lru_cache(maxsize=256)
 def _reader_of(projection: Projection, entity_class: str) -> _Reader | None:
     """None where a source is none that can be read by its type."""
+    if projection.has_rows_source(entity_class):
+        return None
     members: dict[str, Any] = {}
     columns: list[_Column] = []
     for name, source in projection.classes[entity_class].items():

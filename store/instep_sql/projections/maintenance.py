@@ -30,9 +30,10 @@ from instep_sql.derived.followers import (
     streams_behind,
 )
 from instep_sql.engine.bulk_writes import StoredTable
-from instep_sql.engine.definitions import define, definitions
+from instep_sql.engine.definitions import define, definition_of, definitions
 from instep_sql.engine.dialect import ColumnRows, Dialect
 from instep_sql.names import check_name
+from instep_sql.projections import own_tables
 from instep_sql.projections.fast_columns import ColumnarEntities, fast_columns
 from instep_sql.projections.projection import (
     ENTITY_ID,
@@ -45,6 +46,8 @@ __all__ = ["follow", "insert", "insert_each", "is_plain", "keep", "rebuild"]
 _decode: Final = msgspec.json.Decoder().decode
 _REASON_CHARACTERS: Final = 500
 _PREFIX: Final = "table:"
+_MIGRATED: Final = "migrated:"
+"""Begins the definition of a table that the user's migrations have made: it is never altered."""
 _MOST_COLUMNS: Final = 400
 """A statement has the columns of many rows as parameters, and their number is limited."""
 _STREAM: Final = text("SELECT consumer, stream FROM instep_stream WHERE id = :no")
@@ -61,7 +64,8 @@ def keep(
     """Create or build again what the declared projections need, and project what a process without
     them has left. Projections that are not declared here stay as they are.
 
-    Raises `ConfigurationError` if a table exists that is not a projection's.
+    Raises `ConfigurationError` if a table exists that has rows of someone else, or that is not what
+    the projection needs.
     """
     if not projections:
         return
@@ -72,22 +76,39 @@ def keep(
             limit_bytes = connection.dialect.max_identifier_length
             check_name(name, "a table or column", dialect.where, "projections", limit_bytes)
         with _understood(dialect, one):
-            wanted[_PREFIX + one.name] = one.definition(connection.dialect)
-    found = definitions(connection)
-    if not wanted.items() <= found.items():
+            wanted[one.name] = one.definition(connection.dialect)
+    if _changed(connection, dialect, projections, wanted):
         dialect.lock_for_migration(connection)
-        found = definitions(connection)
-        anew = dict(wanted.items() - found.items())
-        changed = [one for one in projections if _PREFIX + one.name in anew]
+        changed = _changed(connection, dialect, projections, wanted)
         # The triggers of before delete from the tables that are replaced.
         set_followers(connection, dialect, (), [one.name for one in changed])
         for one in changed:
-            name = _PREFIX + one.name
-            _define(connection, dialect, one, anew[name], exists=name in found)
+            _define(connection, dialect, one, wanted[one.name])
         set_followers(connection, dialect, list(map(_follower_of, changed)), ())
     for one in projections:
         for no in streams_behind(connection, one.name):
             follow(connection, dialect, no, [one], now_us)
+
+
+def _changed(
+    connection: Connection,
+    dialect: Dialect,
+    projections: Sequence[Projection],
+    wanted: Mapping[str, str],
+) -> list[Projection]:
+    """Those whose rows do not come from this definition."""
+    kept = definitions(connection)
+    changed = []
+    for one in projections:
+        current = kept.get(_PREFIX + one.name, "")
+        same = current.removeprefix(_MIGRATED) == wanted[one.name]
+        if current.startswith(_MIGRATED):
+            own_tables.check(connection, dialect, one)
+            # An empty table may have been made anew.
+            same = same and own_tables.has_rows(connection, one)
+        if not same:
+            changed.append(one)
+    return changed
 
 
 def _follower_of(projection: Projection) -> Follower:
@@ -126,23 +147,28 @@ def _understood(dialect: Dialect, projection: Projection) -> Iterator[None]:
 
 
 def _define(
-    connection: Connection,
-    dialect: Dialect,
-    projection: Projection,
-    definition: str,
-    *,
-    exists: bool,
+    connection: Connection, dialect: Dialect, projection: Projection, definition: str
 ) -> None:
-    if not exists and inspect(connection).has_table(projection.name):
-        raise ConfigurationError(
-            f"the table {projection.name!r} exists and is not a projection's",
-            where=dialect.where,
-            hint="name the projection otherwise, or drop the table",
-        )
+    name = _PREFIX + projection.name
+    current = definition_of(connection, name)
+    migrated = (current or "").startswith(_MIGRATED)
+    if current is None and inspect(connection).has_table(projection.name):
+        own_tables.check(connection, dialect, projection)
+        if own_tables.has_rows(connection, projection):
+            raise ConfigurationError(
+                f"the table {projection.name!r} has rows that no projection has written",
+                where=dialect.where,
+                hint="name the projection otherwise, or empty the table",
+            )
+        migrated = True
+    if migrated:
+        connection.execute(projection.table.delete())
+        define(connection, name, _MIGRATED + definition)
+        return
     with _understood(dialect, projection):
         projection.table.drop(connection, checkfirst=True)
         projection.table.create(connection)
-    define(connection, _PREFIX + projection.name, definition)
+    define(connection, name, definition)
 
 
 def follow(
@@ -189,7 +215,7 @@ def _project(
             entity = ProjectedEntity(
                 consumer, stream, key, entity_class, uuid, _json(body), _json(envelope)
             )
-            written.append({ENTITY_ID: id, **projection.row(entity)})
+            written += [{ENTITY_ID: id, **row} for row in projection.rows(entity)]
         except ValueRefusedError as refused:
             # What the short cut does not look at costs no row, whatever is beside it.
             read = fast_columns(projection, entity_class, ColumnarEntities.of([row]))
@@ -198,7 +224,12 @@ def _project(
             else:
                 stated = {name: value for name, (value,) in read.items() if value is not None}
                 written.append(stated)
-    errors |= _insert(connection, dialect, projection, written)
+    refused_rows = _insert(connection, dialect, projection, written)
+    if refused_rows and projection.has_many_rows:
+        # All rows of an entity, or none.
+        ids = ", ".join(map(str, refused_rows))
+        connection.exec_driver_sql(f"DELETE FROM {table} WHERE {ENTITY_ID} IN ({ids})")
+    errors |= refused_rows
     if errors:
         connection.execute(
             _KEEP,

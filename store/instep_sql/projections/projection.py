@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, TypeAlias
 
 import msgspec
-from sqlalchemy import JSON, Column, Dialect, Table
+from sqlalchemy import JSON, Column, Dialect, FromClause, Table
 from sqlalchemy.schema import CreateTable
 
 from instep.errors import ConfigurationError
@@ -20,6 +20,7 @@ __all__ = [
     "ENTITY_ID",
     "Field",
     "Projection",
+    "RowsSource",
     "Source",
     "ValueRefusedError",
     "converter",
@@ -62,18 +63,25 @@ Source: TypeAlias = str | tuple[str, ...] | Field | Callable[[ProjectedEntity], 
 `Field`, or a function. What a function raises is the reason why the row is left out."""
 
 
+RowsSource: TypeAlias = Callable[[ProjectedEntity], Iterable[Mapping[str, Any]]]
+"""Any number of rows of an entity, each as column → value, `entity_id` excepted. What it raises is
+the reason why all rows of the entity are left out."""
+
+
 class Projection:
-    """A table of the user, with one row for each entity of some classes.
+    """A table of the user, with a row for each entity of some classes, or with any number of rows.
 
     Promised:
 
     - The rows are written, changed and removed in the transaction that commits the entities, by
       commits, sweeps, replays and repairs alike: a reader sees both or none.
-    - A row that the table cannot hold is left out, and its reason is kept
-      (`SqlReader.projection_errors`) until the entity changes. Other rows, the stream and its
+    - If the table cannot hold a row, all rows of that entity are left out, and the reason is kept
+      (`SqlReader.projection_errors`) until the entity changes. Other entities, the stream and its
       position are not concerned.
     - The table is created if it does not exist, and built again from the stored entities when its
       columns, its mapping or `version` change.
+    - A table that migrations of the user have made is filled if it is empty and has what is needed.
+      It is never altered nor dropped: where something changes, its rows are written again.
 
     Not promised: rows of a process that does not declare the projection, before one that does
     declare it opens the store; foreign keys between projections of different streams, since streams
@@ -81,23 +89,33 @@ class Projection:
 
     Raises `ConfigurationError` for a table or a mapping that cannot serve.
 
-    The primary key of the table is the column `entity_id` (`BigInteger`); no one else writes into
-    it. A column without a source has its default, or NULL.
+    The primary key of the table is the column `entity_id` (`BigInteger`). With several rows of an
+    entity the key begins with `entity_id`, or an index does. No one else writes into the table. A
+    column without a source has its default, or NULL.
 
-    Args:
-        table: The table.
-        classes: For each class the source of each column, `entity_id` excepted.
-        version: Raise it when a function of the mapping changes its meaning: that cannot be seen.
+    - `table`: The table, or the class that is mapped to it.
+    - `classes`: For each class the source of each column, `entity_id` excepted; or a function that
+      returns all rows of an entity.
+    - `version`: Raise it when a function of the mapping changes its meaning: that cannot be seen.
     """
 
     def __init__(
-        self, table: Table, classes: Mapping[str, Mapping[str, Source]], *, version: int = 1
+        self,
+        table: FromClause | type[Any],
+        classes: Mapping[str, Mapping[str, Source] | RowsSource],
+        *,
+        version: int = 1,
     ) -> None:
-        self.table = table
-        self.name = table.name
-        self.classes = {name: dict(sources) for name, sources in classes.items()}
+        self.table = _table_of(table)
+        self.name = self.table.name
+        self.classes: dict[str, dict[str, Source]] = {}
         self.version = version
-        self._columns: dict[str, Column[Any]] = dict(table.columns.items())
+        self._columns: dict[str, Column[Any]] = dict(self.table.columns.items())
+        self._rows_sources: dict[str, RowsSource] = {}
+        for name, sources in classes.items():
+            if callable(sources):
+                self._rows_sources[name] = sources
+            self.classes[name] = {} if callable(sources) else dict(sources)
         self._check()
         self._readers = {
             name: [
@@ -129,16 +147,30 @@ class Projection:
                 where=where,
                 hint="leave it out: the table stands in the schema of the store",
             )
-        if [column.name for column in self.table.primary_key] != [ENTITY_ID]:
+        self._check_key(where)
+        if not self.classes:
+            raise ConfigurationError(
+                "it has no class", where=where, hint='for example {"NODE": {"uuid": "/uuid"}}'
+            )
+        self._check_sources(where)
+
+    def _check_key(self, where: str) -> None:
+        primary_key = [column.name for column in self.table.primary_key]
+        if not self.has_many_rows and primary_key != [ENTITY_ID]:
             raise ConfigurationError(
                 "its primary key is not the column 'entity_id'",
                 where=where,
                 hint='begin with Column("entity_id", BigInteger, primary_key=True)',
             )
-        if not self.classes:
+        indexes = [[column.name for column in index.columns] for index in self.table.indexes]
+        if not any(columns[:1] == [ENTITY_ID] for columns in (primary_key, *indexes)):
             raise ConfigurationError(
-                "it has no class", where=where, hint='for example {"NODE": {"uuid": "/uuid"}}'
+                "neither its primary key nor an index begins with the column 'entity_id'",
+                where=where,
+                hint='write Column("entity_id", BigInteger, index=True, nullable=False)',
             )
+
+    def _check_sources(self, where: str) -> None:
         for sources in self.classes.values():
             for name, source in sources.items():
                 if name not in self._columns or name == ENTITY_ID:
@@ -167,8 +199,45 @@ class Projection:
         parts = [str(self.version), str(CreateTable(self.table).compile(dialect=dialect))]
         for entity_class, sources in sorted(self.classes.items()):
             parts.append(entity_class)
+            if entity_class in self._rows_sources:
+                parts.append(_described(self._rows_sources[entity_class]))
             parts += [f"{name}={_described(source)}" for name, source in sorted(sources.items())]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    @property
+    def has_many_rows(self) -> bool:
+        """Whether an entity may have any number of rows."""
+        return bool(self._rows_sources)
+
+    def has_rows_source(self, entity_class: str) -> bool:
+        """Whether a function returns the rows of the entities of this class."""
+        return entity_class in self._rows_sources
+
+    def rows(self, entity: ProjectedEntity) -> list[dict[str, Any]]:
+        """The columns of each row of an entity. Raises `ValueRefusedError`, which names the column
+        where it is about one.
+        """
+        source = self._rows_sources.get(entity.entity_class)
+        if source is None:
+            return [self.row(entity)]
+        try:
+            return [self._converted(row) for row in source(entity)]
+        except ValueRefusedError:
+            raise
+        except Exception as error:
+            raise ValueRefusedError(repr(error)) from error
+
+    def _converted(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for name, value in row.items():
+            column = self._columns.get(name)
+            if column is None or name == ENTITY_ID or python_type(column) not in _TYPES:
+                raise ValueRefusedError(f"the table has no column {name!r} to fill")
+            try:
+                values[name] = None if value is None else converter(column)(value)
+            except ValueRefusedError as refused:
+                raise ValueRefusedError(f"column {name!r}: {refused}") from None
+        return values
 
     def row(self, entity: ProjectedEntity) -> dict[str, Any]:
         """The columns of an entity's row. Raises `ValueRefusedError`, which names the column."""
@@ -183,6 +252,17 @@ class Projection:
             reason = str(error) if isinstance(error, ValueRefusedError) else repr(error)
             raise ValueRefusedError(f"column {name!r}: {reason}") from error
         return values
+
+
+def _table_of(table: FromClause | type[Any]) -> Table:
+    found = getattr(table, "__table__", table)
+    if not isinstance(found, Table):
+        raise ConfigurationError(
+            f"{table!r} is no table, nor a class that is mapped to one",
+            where="a projection",
+            hint="give a sqlalchemy.Table, or a class of your declarative base",
+        )
+    return found
 
 
 def fields_of(source: Source) -> tuple[Field, ...] | None:

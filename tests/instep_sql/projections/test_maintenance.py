@@ -174,7 +174,7 @@ async def test_a_table_of_someone_else_is_never_replaced(database: str) -> None:
     async with network(database) as at:
         await tampered(at.store, text("CREATE TABLE my_node (precious integer)"))
         await tampered(at.store, text("INSERT INTO my_node VALUES (1)"))
-    with pytest.raises(ConfigurationError, match="exists and is not a projection's"):
+    with pytest.raises(ConfigurationError, match="exists and does not fit"):
         async with network(database, projections=[mine]):
             pass
     async with network(database) as at:
@@ -183,6 +183,19 @@ async def test_a_table_of_someone_else_is_never_replaced(database: str) -> None:
             lambda connection: connection.execute(count).scalars().all()
         )
         assert read == [1]
+
+
+async def test_a_table_with_rows_of_someone_else_is_never_filled(database: str) -> None:
+    mine = nodes()
+    async with network(database) as at:
+        made = "CREATE TABLE my_node (entity_id BIGINT PRIMARY KEY, uuid TEXT, ports INTEGER,"
+        await tampered(at.store, text(f"{made} label VARCHAR(8))"))
+        await tampered(at.store, text("INSERT INTO my_node VALUES (1, 'mine', 1, NULL)"))
+    with pytest.raises(ConfigurationError, match="rows that no projection has written"):
+        async with network(database, projections=[mine]):
+            pass
+    async with network(database) as at:
+        assert await rows(at, mine) == [("mine", 1, None)]
 
 
 async def test_what_a_process_without_the_projection_has_written_is_projected_later(

@@ -174,6 +174,7 @@ class Postgres:
     newest_cursor = "SELECT cursor FROM instep_change_last"
     now_us = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
     skip_locked = "FOR UPDATE SKIP LOCKED"
+    short_integers = True
 
     def __init__(self, options: SqlOptions) -> None:
         self._options = options

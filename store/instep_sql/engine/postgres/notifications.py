@@ -28,6 +28,10 @@ class PostgresNotifications:
     def __init__(self, make_engine: Callable[[], Engine]) -> None:
         self._make_engine = make_engine
         self._connection: psycopg.Connection[Any] | None = None
+        self._socket = -1
+        """Of the connection: one that is lost does not tell it any more."""
+        self._abandoned: asyncio.Future[psycopg.Connection[Any] | None] | None = None
+        """Connecting, although who waited for it was cancelled."""
         self._schema = ""
         self._connecting = asyncio.Lock()
         self._arrived = asyncio.Event()
@@ -52,11 +56,23 @@ class PostgresNotifications:
     async def close(self) -> None:
         """Disconnect."""
         self._disconnect()
+        abandoned, self._abandoned = self._abandoned, None
+        if abandoned is not None:
+            # A thread cannot be interrupted, and what it makes is ours.
+            await asyncio.wait({abandoned})
+            if abandoned.exception() is None and (connection := abandoned.result()) is not None:
+                connection.close()
 
     async def _listen(self) -> None:
         """Connect, and begin to listen. Where that is not possible, it is tried again later."""
+        connecting, self._abandoned = self._abandoned, None
+        if connecting is None:
+            connecting = asyncio.ensure_future(asyncio.to_thread(self._connect))
         try:
-            connection = await asyncio.to_thread(self._connect)
+            connection = await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            self._abandoned = connecting
+            raise
         except (psycopg.Error, SQLAlchemyError, SinkError):
             return
         if connection is None:
@@ -68,7 +84,7 @@ class PostgresNotifications:
             # The usual event loop of Windows watches no sockets.
             connection.close()
             return
-        self._connection = connection
+        self._connection, self._socket = connection, connection.fileno()
         self._notify()
 
     def _connect(self) -> psycopg.Connection[Any] | None:
@@ -79,9 +95,13 @@ class PostgresNotifications:
             return None
         connection: Any = pooled.driver_connection
         pooled.detach()
-        connection.autocommit = True
-        connection.execute(f"LISTEN {_CHANNEL}")
-        (schema,) = connection.execute("SELECT current_schema()").fetchone()
+        try:
+            connection.autocommit = True
+            connection.execute(f"LISTEN {_CHANNEL}")
+            (schema,) = connection.execute("SELECT current_schema()").fetchone()
+        except BaseException:
+            connection.close()
+            raise
         self._schema = str(schema)
         return connection  # type: ignore[no-any-return]
 
@@ -105,5 +125,5 @@ class PostgresNotifications:
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            asyncio.get_running_loop().remove_reader(connection.fileno())
+            asyncio.get_running_loop().remove_reader(self._socket)
             connection.close()
