@@ -7,6 +7,8 @@ is several times as fast and gives the same.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeGuard
@@ -61,26 +63,9 @@ EVENT_STATES: Final = frozenset(
 )
 """What happened and is over, or is never cleared: nothing stands (v3.2 4.5.2)."""
 _KNOWN_STATES: Final = EVENT_STATES | {"ACTIVE", "INTERMITTENT", "CLEAR"}
-_KNOWN_SPELLINGS: Final = frozenset(
-    f"{prefix}{state}".encode()
-    for state in _KNOWN_STATES
-    for prefix in (
-        "",
-        "ALARM_DETECTOR_STATE_",
-        "SIMPLE_DETECTOR_STATE_",
-        "tapi-streaming:ALARM_DETECTOR_STATE_",
-        "tapi-fm:SIMPLE_DETECTOR_STATE_",
-    )
-)
 STATE_UNKNOWN: Final = "detector-state-unknown"
 """The deviation: a state of no edition."""
-_STATE_MEMBER: Final = b'-detector-state"'
-_USUAL_STATES: Final = tuple(
-    f'-detector-state":"{module}DETECTOR_STATE_{state}"'.encode()
-    for state in ("ACTIVE", "CLEAR")
-    for module in ("ALARM_", "tapi-fm:SIMPLE_")
-)
-_STATE_BYTES: Final = 128
+_stated_states: Final = re.compile(rb'-detector-state"\s*:\s*"([^"]{0,128})').findall
 STATES: Final = ("alarm-detector-state", "simple-detector-state")
 # Where 2.1.3 and the later tapi-fm keep state and severity, from the condition-detector downwards.
 CONTAINERS: Final = frozenset(
@@ -184,12 +169,8 @@ def unknown_states(text: bytes | bytearray) -> int:
     """How many detectors in this text state what no edition has (4.4.1; v3.2 4.5.2): they count as
     ACTIVE, since what may last has not ended.
     """
-    # The usual spellings are counted at once, which takes a tenth of the time.
-    if text.count(_STATE_MEMBER) == sum(map(text.count, _USUAL_STATES)):
-        return 0
-    stated = (part[:_STATE_BYTES].split(b'"', 2) for part in text.split(_STATE_MEMBER)[1:])
-    values = [bytes(one[1]) for one in stated if len(one) > 1]
-    return sum(value not in _KNOWN_SPELLINGS and not _is_known(value) for value in values)
+    stated = Counter(_stated_states(text))
+    return sum(times for value, times in stated.items() if not _is_known(value))
 
 
 @lru_cache(maxsize=256)

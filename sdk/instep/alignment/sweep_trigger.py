@@ -54,6 +54,9 @@ class SnapshotEndDetector:
         """Note records that came at `now_us`."""
         if self.ended:
             return
+        if isinstance(records, Columns) and records[-1].appended_at_us <= self._opened_us:
+            # Their times do not go back: all are old, and only the last one is remembered.
+            records = records[-1:]
         for record in records:
             identity = (record.key, record.partition, record.offset, record.appended_at_us)
             if record.appended_at_us <= self._opened_us or self._last is None:

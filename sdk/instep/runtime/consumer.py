@@ -38,6 +38,8 @@ __all__ = ["Consumer"]
 
 _LAST_REPORT_S = 2.0
 """Longest time, in seconds, that stopping waits for the store to learn of it."""
+_REPORT_PACE_S = 0.2
+"""Shortest time, in seconds, between two reports of how fresh the streams are."""
 
 
 class Consumer(SinkService):
@@ -252,6 +254,8 @@ class Consumer(SinkService):
                 with contextlib.suppress(InstepError):
                     await self._tell_store(reports)
                 told, due_s = says, now_s + stale_after_s / REPORTS_WITHIN
+                # Each report is a commit, and what starts, or flaps, changes often.
+                await asyncio.sleep(_REPORT_PACE_S)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(stale_after_s / REPORTS_WITHIN):
                     await changed.wait()

@@ -29,6 +29,9 @@ def work_here(world: World) -> None:
 def consumer_settings(rng: random.Random) -> ConsumerSettings:
     """Small bounds, so that they are reached."""
     return ConsumerSettings(
+        # Nobody asks here how fresh the streams are: to say that it lives would be a third of what
+        # the process commits.
+        stale_after_s=3_600.0,
         batch_records=rng.choice((8, 50, 1_000)),
         poll_state_s=rng.choice((2.0, 5.0)),
         reconnect_initial_s=0.5,
