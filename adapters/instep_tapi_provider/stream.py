@@ -144,11 +144,13 @@ class Stream:
         self._append(LogRecordType.TOMBSTONE, statement)
 
     def publish_last(self, statement: Statement) -> None:
-        """State an entity a last time and end it: an alarm's CLEAR and its TOMBSTONE (4.4, 4.7)."""
+        """State an entity a last time and end it: an alarm's CLEAR and its TOMBSTONE (4.4, 4.7). In
+        2.6 the CLEAR is a DELETE (v3.2 4.4).
+        """
         self.entities.pop(statement.key, None)
         if self.records_changes:
             is_2_6 = self.settings.style.is_2_6
-            last = LogRecordType.UPDATE if is_2_6 else LogRecordType.CREATE_UPDATE
+            last = LogRecordType.DELETE if is_2_6 else LogRecordType.CREATE_UPDATE
             self._append(last, statement)
             self._append(LogRecordType.TOMBSTONE, statement)
 

@@ -1,4 +1,4 @@
-"""`instep conformance`: which rules of numbered reports a provider holds, tried on the wire."""
+"""`instep conformance sdpi`: which rules of numbered reports a provider holds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _SHOWN_BYTES = 2_000
 
 
-def conformance(
+def sdpi(
     provider: Annotated[
         str, typer.Argument(metavar="URL", help="The address of the device (an XAddr).")
     ],

@@ -22,6 +22,7 @@ async def instep(*arguments: str) -> tuple[int, str, str]:
         "-m",
         "instep.cli",
         "conformance",
+        "sdpi",
         *arguments,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
