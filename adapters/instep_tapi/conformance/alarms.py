@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from instep.conformance import HELD, NOTHING, Broken, Judge, Level, Rule, Verdict
@@ -124,40 +125,44 @@ def _clear_by_delete(seen: RecordSeen) -> str | None:
 
 
 class _Follows:
-    """Judges that a TOMBSTONE follows: at once by append times, within the partition, on the
-    connection that brought what it is to follow.
+    """Judges that a TOMBSTONE follows at once: by append times, within the partition, on the
+    connection that brought what it is to follow. Only where no offset is missing between that and
+    a later record is it certain that there is none.
     """
 
     def __init__(self, opens: Callable[[RecordSeen], bool], within_us: int, what: str) -> None:
         self._opens = opens
         self._within_us = within_us
         self._what = what
-        self._pending: dict[int, dict[str, RecordSeen]] = {}
+        self._runs: dict[tuple[int, str], _Run] = {}
 
     def __call__(self, seen: RecordSeen | ConnectionSeen) -> Sequence[Verdict]:
         if isinstance(seen, ConnectionSeen):
-            self._pending.pop(seen.id, None)
+            for name in [name for name in self._runs if name[0] == seen.id]:
+                del self._runs[name]
             return NOTHING
-        pending = self._pending.setdefault(seen.connection.id, {})
+        if seen.place is None or seen.append_us is None or not seen.key:
+            return NOTHING
+        partition, offset = seen.place
+        run = self._runs.setdefault((seen.connection.id, partition), _Run(offset - 1))
         found: list[Verdict] = []
         if seen.kind == "TOMBSTONE":
-            found += HELD if pending.pop(seen.key, None) else ()
-        elif (
-            (last := pending.get(seen.key))
-            and seen.states
-            and state_of(seen) != "CLEAR"
-            and _behind(last, seen)
-        ):
-            del pending[seen.key]
-            found += self._broken(last, seen)
-        if pending and seen.append_us is not None:
-            oldest = next(iter(pending.values()))
-            if _behind(oldest, seen) and seen.append_us - (oldest.append_us or 0) > self._within_us:
-                del pending[oldest.key]
-                found += self._broken(oldest, seen)
-        stated = bool(seen.key) and seen.append_us is not None
-        if stated and self._opens(seen) and len(pending) < _MAX_PENDING:
-            pending.setdefault(seen.key, seen)
+            found += HELD if run.pending.pop(seen.key, None) else ()
+        if offset <= run.last:
+            return found  # it comes again
+        if offset != run.last + 1:
+            run.pending.clear()
+        run.last = offset
+        again = run.pending.get(seen.key)
+        if again is not None and seen.states and state_of(seen) != "CLEAR":
+            del run.pending[seen.key]
+            found += self._broken(again, seen)
+        oldest = next(iter(run.pending.values()), None)
+        if oldest is not None and seen.append_us - (oldest.append_us or 0) > self._within_us:
+            del run.pending[oldest.key]
+            found += self._broken(oldest, seen)
+        if self._opens(seen) and len(run.pending) < _MAX_PENDING:
+            run.pending.setdefault(seen.key, seen)
         return found
 
     def _broken(self, last: RecordSeen, seen: RecordSeen) -> Sequence[Verdict]:
@@ -169,16 +174,18 @@ class _Follows:
         after = ((seen.append_us or 0) - (last.append_us or 0)) / 1e6
         reason = (
             f"{self._what} of {last.key} has no TOMBSTONE; another record was appended"
-            f" {after:.1f} s later"
+            f" {after:.1f} s later, and none between is missing"
         )
         return (Broken(reason, (last.evidence, seen.evidence)),)
 
 
-def _behind(first: RecordSeen, second: RecordSeen) -> bool:
-    """Whether the second stands behind the first in one partition, so that all between was read."""
-    if first.place is None or second.place is None:
-        return False
-    return first.place[0] == second.place[0] and second.place[1] > first.place[1]
+@dataclass(slots=True)
+class _Run:
+    """The records of a partition that came without an offset missing between them."""
+
+    last: int
+    pending: dict[str, RecordSeen] = field(default_factory=dict)
+    """Entity-key → what a TOMBSTONE has to follow."""
 
 
 def _alarm_ends(seen: RecordSeen) -> bool:

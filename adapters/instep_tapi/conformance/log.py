@@ -21,6 +21,7 @@ from instep_tapi.conformance.observations import (
     Reading,
     RecordSeen,
 )
+from instep_tapi.facts.times import duration_s
 
 __all__ = ["RULES"]
 
@@ -149,8 +150,10 @@ class _Pair(NamedTuple):
     later: Reading
 
 
-def _pairs(log: Log, *, compacted: bool = False) -> Iterator[_Pair]:
-    """The pairs of readings of one log. Where no record is in both, it may be another log."""
+def _pairs(log: Log, *, compacted: bool = False, continued: bool = False) -> Iterator[_Pair]:
+    """The pairs of readings of one log. Where no record is in both, it may be another log, unless
+    (`continued`) the later one goes on right behind the offsets of the earlier one.
+    """
     type_ = log.declared.type if log.declared else None
     if type_ is None or (type_.storage == "COMPACTED" and not type_.compacts):
         return
@@ -160,8 +163,20 @@ def _pairs(log: Log, *, compacted: bool = False) -> Iterator[_Pair]:
     for index, later in enumerate(whole):
         tokens = {one.token for one in later.records.values()}
         for earlier in whole[:index]:
-            if any(one.token in tokens for one in earlier.records.values()):
+            same = any(one.token in tokens for one in earlier.records.values())
+            if same or (continued and _goes_on(earlier, later)):
                 yield _Pair(log, type_, earlier, later)
+
+
+def _goes_on(earlier: Reading, later: Reading) -> bool:
+    """Whether the offsets of the later reading go on right behind those of the earlier one: a log
+    that was made anew states all its entities first.
+    """
+    before, after = earlier.offsets(), later.offsets()
+    return bool(after) and all(
+        partition in before and 0 < came[0] - before[partition][-1] < _FEW_RECORDS
+        for partition, came in after.items()
+    )
 
 
 def _log_judge(look: Callable[[Log], Iterator[Verdict]]) -> Callable[[], Judge]:
@@ -231,7 +246,7 @@ def _from_oldest(log: Log) -> Iterator[Verdict]:
 
     yield from _missed_at_start(log, due, "a connection without token did not begin at the oldest")
     # The other way round: what came before is young enough to be in the log for certain.
-    for pair in _pairs(log, compacted=True):
+    for pair in _pairs(log, compacted=True, continued=True):
         later = pair.later
         if later.connection.start:
             continue
@@ -239,7 +254,7 @@ def _from_oldest(log: Log) -> Iterator[Verdict]:
         offsets = later.offsets()
         for place, record in pair.earlier.records.items():
             came = offsets.get(place[0], [])
-            young = later.opened_provider_us - record.append_us < keep_us
+            young = 0 <= later.opened_provider_us - record.append_us < keep_us
             if came and young and place[1] < came[0] and place not in later.records:
                 yield Broken(
                     "a connection without token did not begin at the oldest record: it began at"
@@ -260,6 +275,15 @@ def _token_record(log: Log, reading: Reading) -> Delivered | None:
     return None
 
 
+def _outlived(type_: DeclaredType, token: Delivered, reading: Reading, share: float = 0.9) -> bool:
+    """Whether a token may be too old to be used (5.8)."""
+    age_us = reading.opened_provider_us - token.append_us
+    if type_.compacts:
+        return age_us > (type_.retention_s or 0) * share * 1e6 - _MARGIN_US
+    retention_s = duration_s(type_.members.get("record-retention"))
+    return retention_s is None or age_us > retention_s * share * 1e6 - _MARGIN_US
+
+
 def _after_token(log: Log) -> Iterator[Verdict]:
     known: dict[int, Delivered | None] = {}
 
@@ -268,7 +292,7 @@ def _after_token(log: Log) -> Iterator[Verdict]:
         if id(reading) not in known:
             known[id(reading)] = _token_record(log, reading)
         token = known[id(reading)]
-        if token is None:
+        if token is None or _outlived(pair.type, token, reading):
             return False
         if record.place[0] == token.place[0]:
             behind = record.place[1] > token.place[1]
@@ -315,18 +339,21 @@ def _token_used(log: Log) -> Iterator[Verdict]:
         if life_s is not None and age_us > life_s * 0.9e6 - _MARGIN_US:
             continue
         first = next(iter(reading.records.values()))
-        mine = [place for place in reading.records if place[0] == token.place[0]]
+        partition, offset = token.place
+        mine = {place for place in reading.records if place[0] == partition}
         if not mine:
             continue
-        lowest = min(mine)
-        oldest = min(
-            place for one in log.readings for place in one.records if place[0] == token.place[0]
-        )
-        again = sum(1 for place in mine if place <= token.place)
-        known = token.place in reading.records
-        if known and lowest == oldest and again > _FEW_RECORDS:
+        before = {
+            place
+            for one in log.readings
+            if one.connection.opened_us < reading.connection.opened_us
+            for place in one.records
+            if place[0] == partition and place[1] <= offset
+        }
+        again = len(before & mine)
+        if token.place in mine and again > _MANY_RECORDS and again > len(before) * 0.7:
             refused.append((reading, token, first))
-        elif lowest[1] >= token.place[1]:
+        elif min(mine)[1] >= offset:
             yield HELD[0]
             refused = []
     if len(refused) >= _TIMES:
@@ -342,8 +369,10 @@ def _token_used(log: Log) -> Iterator[Verdict]:
         )
 
 
-_FEW_RECORDS: Final = 10
-"""Records that come again at-least-once, as any stream may send them."""
+_FEW_RECORDS: Final = 50
+"""Fewer offsets than a log begins with that is made anew."""
+_MANY_RECORDS: Final = 100
+"""More than come again at-least-once, as any stream may send them."""
 _TIMES: Final = 3
 """So often in a row: a provider may realign a client for reasons of its own (ST-0.9)."""
 
@@ -406,7 +435,7 @@ def _from_oldest_pairs(log: Log) -> Iterator[tuple[_Pair, list[_Lacking], int]]:
 def _delay_kept(log: Log) -> Iterator[Verdict]:
     for pair, lacking, has in _from_oldest_pairs(log):
         keep_us = (pair.type.delay_s or 0) * 0.9e6 - _MARGIN_US
-        young = [one for one in lacking if one.age_us < keep_us]
+        young = [one for one in lacking if 0 <= one.age_us < keep_us]
         yield from HELD * min(has, 1)
         for one in young:
             yield Broken(
@@ -464,19 +493,24 @@ def _compacted(log: Log) -> Iterator[Verdict]:
         if reading.connection.start or reading.partial:
             continue
         due_us = reading.opened_provider_us - (type_.delay_s or 0) * 3e6 - 10 * _SECOND_US
-        last: dict[str, Delivered] = {}
-        for record in reading.records.values():
-            if record.append_us > due_us:
+        last: dict[tuple[str, str], Delivered] = {}
+        latest_us: dict[str, int] = {}
+        for place, record in sorted(reading.records.items()):
+            # Append times that go back are another rule's.
+            appended_us = max(record.append_us, latest_us.get(place[0], 0))
+            latest_us[place[0]] = appended_us
+            if appended_us > due_us:
                 continue
-            before = last.get(record.key)
-            if before is not None and before.place[0] == record.place[0]:
+            name = (record.key, record.uuid)
+            before = last.get(name)
+            if before is not None and before.place[0] == place[0]:
                 age_s = (reading.opened_provider_us - record.append_us) / 1e6
                 yield Broken(
                     f"two records of {record.key} are in the log; the later is {age_s:.0f} s old,"
                     f" and the compaction delay is {type_.delay_s:.0f} s",
                     (before.evidence, record.evidence, _opening(reading)),
                 )
-            last[record.key] = record
+            last[name] = record
         if last:
             yield HELD[0]
 

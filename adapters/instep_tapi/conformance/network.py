@@ -23,23 +23,25 @@ def _classes(seen: NetworkSeen) -> frozenset[str]:
     assert seen.declared.type is not None
     declared = seen.declared.type.classes
     shown = frozenset(cls for cls, _ in seen.shown)
-    return shown if ANY_CLASS in declared or not declared else shown & declared
+    return shown if ANY_CLASS in declared else shown & declared
 
 
 def _all_streamed(seen: NetworkSeen) -> Sequence[Verdict]:
     classes = _classes(seen)
     if not classes:
         return NOTHING
-    stated = {(one.cls, one.uuid) for one in seen.stated.values() if one.alive}
+    stated = {one.uuid for one in seen.stated if one.alive}
+    # Of a class whose entities are stated without uuid nothing can be compared.
+    nameless = {one.cls for one in seen.stated if one.alive and not one.uuid}
     lacking = [
         (entity, where)
         for entity, where in seen.shown.items()
-        if entity[0] in classes and entity not in stated
+        if entity[0] in classes - nameless and entity[1] not in stated
     ]
     if not lacking:
         return HELD
-    (cls, uuid), where = lacking[0]
-    ended = next((one for one in seen.stated.values() if (one.cls, one.uuid) == (cls, uuid)), None)
+    (_, uuid), where = lacking[0]
+    ended = next((one for one in seen.stated if one.uuid == uuid), None)
     reason = (
         f"{len(lacking):,} entities that two GETs show are not in stream {seen.declared.name}; the"
         f" first is {where}"
@@ -53,14 +55,15 @@ def _nothing_bogus(seen: NetworkSeen) -> Sequence[Verdict]:
     readable = frozenset[str]().union(*CLASS_MODEL.resources[seen.edition].values())
     if not classes & readable:
         return NOTHING
+    shown = {uuid for _, uuid in seen.ever_shown}
     bogus = [
         one
-        for one in seen.stated.values()
+        for one in seen.stated
         if one.alive
         and one.uuid
         and one.cls in classes & readable
         and one.append_us < seen.first_us - _MARGIN_US
-        and (one.cls, one.uuid) not in seen.ever_shown
+        and one.uuid not in shown
     ]
     if not bogus:
         return HELD

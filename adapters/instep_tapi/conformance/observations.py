@@ -35,9 +35,9 @@ MAX_READ_RECORDS: Final = 20_000
 """Most records of one reading of a log that are remembered; of a longer one nothing is judged that
 needs all of it.
 """
-MAX_READINGS: Final = 6
+MAX_READINGS: Final = 8
 """Most readings of one log that are compared: the first, and the last ones."""
-KEPT_BYTES: Final = 2_048
+KEPT_BYTES: Final = 512
 """Of a record that is remembered for evidence."""
 
 
@@ -237,6 +237,8 @@ class Delivered:
     append_us: int
     at_us: int
     connection: int
+    uuid: str
+    """Of the entity, where it is stated."""
     raw: bytes
 
     @property
@@ -303,7 +305,7 @@ class NetworkSeen:
     shown: dict[tuple[str, str], str]
     """(class, uuid) in both of them → where it stands."""
     ever_shown: frozenset[tuple[str, str]]
-    stated: dict[str, StatedEntity]
+    stated: list[StatedEntity]
     answer: Evidence
 
 

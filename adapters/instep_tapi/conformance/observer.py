@@ -76,7 +76,8 @@ class TapiObserver(Observer):
         self._connections: dict[int, ConnectionSeen] = {}
         self._open_readings: dict[int, Reading] = {}
         self._readings: dict[str, list[Reading]] = {}
-        self._stated: dict[str, dict[str, StatedEntity]] = {}
+        self._stated: dict[str, dict[str, dict[str, StatedEntity]]] = {}
+        """Stream → entity-key → uuid: one key may stand for several, wrongly."""
         self._full: set[str] = set()
         """Streams that were read from the oldest record, whole."""
         self._networks: list[tuple[int, int, dict[tuple[str, str], str], Evidence]] = []
@@ -184,8 +185,10 @@ class TapiObserver(Observer):
         what = f"a message on connection {event.connection}"
         evidence = Evidence.of(event.at_us, what, event.content)
         records = _records(event.content)
-        if records is None and (reading := self._open_readings.get(connection.id)):
-            reading.partial = True
+        if records is None:
+            self._full.discard(connection.stream)
+            if (reading := self._open_readings.get(connection.id)) is not None:
+                reading.partial = True
         yield FrameSeen(
             event.at_us, connection, None if records is None else len(records), evidence
         )
@@ -203,22 +206,25 @@ class TapiObserver(Observer):
         if reading is not None:
             self._remember_place(reading, seen)
         if not seen.key:
-            return
-        stated = self._stated.setdefault(seen.connection.stream, {})
-        known = stated.get(seen.key)
-        append_us = seen.append_us or 0
-        if known is not None and append_us < known.append_us:
-            return
-        if known is None and len(stated) >= _MAX_KEYS:
             self._full.discard(seen.connection.stream)
             return
-        cls, uuid = seen.cls, text_of(seen.content.get("uuid"))
-        if known is not None and seen.ends:
-            cls, uuid = known.cls, known.uuid
-        state = _detector_state(seen.content)
-        alive = not seen.ends and state != "CLEAR"
+        stated = self._stated.setdefault(seen.connection.stream, {})
+        if seen.key not in stated and len(stated) >= _MAX_KEYS:
+            self._full.discard(seen.connection.stream)
+            return
+        of_key = stated.setdefault(seen.key, {})
+        append_us = seen.append_us or 0
         cut = Evidence.of(seen.at_us, seen.evidence.what, seen.raw[:KEPT_BYTES])
-        stated[seen.key] = StatedEntity(cls, uuid, alive, append_us, cut)
+        if seen.ends:
+            for uuid, known in of_key.items():
+                if append_us >= known.append_us:
+                    of_key[uuid] = StatedEntity(known.cls, uuid, False, append_us, cut)
+        elif seen.states:
+            uuid = text_of(seen.content.get("uuid"))
+            last = of_key.get(uuid)
+            alive = _detector_state(seen.content) != "CLEAR"
+            if last is None or append_us >= last.append_us:
+                of_key[uuid] = StatedEntity(seen.cls, uuid, alive, append_us, cut)
 
     def _remember_place(self, reading: Reading, seen: RecordSeen) -> None:
         reading.last_us = seen.at_us
@@ -241,6 +247,7 @@ class TapiObserver(Observer):
                     seen.append_us,
                     seen.at_us,
                     seen.connection.id,
+                    text_of(seen.content.get("uuid")),
                     seen.raw[:KEPT_BYTES],
                 ),
             )
@@ -271,7 +278,7 @@ class TapiObserver(Observer):
                     first_provider,
                     both,
                     frozenset(shown) | frozenset(again),
-                    self._stated.get(uuid, {}),
+                    [one for of in self._stated.get(uuid, {}).values() for one in of.values()],
                     answer,
                 )
 

@@ -17,7 +17,7 @@ from instep_tapi.conformance.observations import (
     TypeSeen,
     text_of,
 )
-from instep_tapi.facts.names import ANY_CLASS, CONDITION_DETECTOR
+from instep_tapi.facts.names import ANY_CLASS, CONDITION_DETECTOR, OBJECT_CLASSES
 from instep_tapi.facts.stream_profile import TAPI_2_1_3
 
 __all__ = ["RULES"]
@@ -267,6 +267,8 @@ class _Declared:
         if not seen.states or not seen.cls or declared is None or declared.type is None:
             return NOTHING
         classes = declared.type.classes
+        if seen.cls not in OBJECT_CLASSES:
+            return NOTHING  # another rule is about unknown classes
         if not classes or ANY_CLASS in classes or seen.cls in classes:
             return HELD
         reason = f"a record of {seen.cls} in stream {declared.name}, which does not declare it"
