@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from instep.conformance import HELD, NOTHING, Broken, Evidence, Judge, Level, Rule, Verdict
@@ -18,6 +19,7 @@ from instep_tapi.conformance.observations import (
     DeclaredType,
     Delivered,
     Log,
+    Place,
     Reading,
     RecordSeen,
 )
@@ -31,16 +33,6 @@ _MARGIN_US: Final = 2_000_000
 """How far a time of ours and one of the provider's may be apart: a Date has whole seconds."""
 _MAX_SKIPPED: Final = 1_000
 _MAX_KEYS: Final = 100_000
-
-
-def _in_order(seen: RecordSeen) -> bool:
-    """Whether its log is read in the order of its offsets from the beginning: not where compaction
-    may be emulated, which begins with a snapshot (3.19.2).
-    """
-    declared = seen.connection.declared
-    if declared is None or declared.type is None:
-        return False
-    return declared.type.storage != "COMPACTED" or declared.type.compacts
 
 
 class _Order:
@@ -59,7 +51,7 @@ class _Order:
                 for name in [name for name in kept if name[0] == seen.id]:
                     del kept[name]
             return NOTHING
-        if seen.place is None or not _in_order(seen):
+        if seen.place is None or not seen.connection.in_order:
             return NOTHING
         partition, offset = seen.place
         name = (seen.connection.id, partition)
@@ -97,7 +89,7 @@ class _AppendTimes:
             for name in [name for name in self._highest if name[0] == seen.id]:
                 del self._highest[name]
             return NOTHING
-        if seen.place is None or seen.append_us is None or not _in_order(seen):
+        if seen.place is None or seen.append_us is None or not seen.connection.in_order:
             return NOTHING
         name = (seen.connection.id, seen.place[0])
         before = self._highest.get(name)
@@ -264,14 +256,22 @@ def _from_oldest(log: Log) -> Iterator[Verdict]:
 
 
 def _token_record(log: Log, reading: Reading) -> Delivered | None:
-    """The record whose token the reading was opened with."""
+    """The record whose token the reading was opened with. Its append time is not before that of a
+    record in front of it: times that go back are another rule's.
+    """
     start = reading.connection.start
     if not start or start == "latest":
         return None
     for other in log.readings:
         for record in other.records.values():
             if record.token == start:
-                return record
+                partition, offset = record.place
+                before = (
+                    one.append_us
+                    for place, one in other.records.items()
+                    if place[0] == partition and place[1] < offset
+                )
+                return replace(record, append_us=max(record.append_us, *before, 0))
     return None
 
 
@@ -343,15 +343,16 @@ def _token_used(log: Log) -> Iterator[Verdict]:
         mine = {place for place in reading.records if place[0] == partition}
         if not mine:
             continue
-        before = {
-            place
-            for one in log.readings
-            if one.connection.opened_us < reading.connection.opened_us
-            for place in one.records
-            if place[0] == partition and place[1] <= offset
+        before, since = set[Place](), set[Place]()
+        for one in log.readings:
+            earlier = one.connection.opened_us < reading.connection.opened_us
+            (before if earlier else since).update(one.records)
+        # What was compacted away meanwhile cannot come again.
+        standing = {
+            place for place in before & since if place[0] == partition and place[1] <= offset
         }
-        again = len(before & mine)
-        if token.place in mine and again > _MANY_RECORDS and again > len(before) * 0.7:
+        again = len(standing & mine)
+        if token.place in mine and again > _MANY_RECORDS and again > len(standing) * 0.9:
             refused.append((reading, token, first))
         elif min(mine)[1] >= offset:
             yield HELD[0]

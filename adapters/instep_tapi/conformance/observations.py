@@ -160,8 +160,12 @@ class ConnectionSeen:
     closed_us: int | None = None
 
     @property
-    def name(self) -> str:
-        return self.declared.name if self.declared else self.stream
+    def in_order(self) -> bool:
+        """Whether the log is read in the order of its offsets from the beginning: not where
+        compaction may be emulated, which begins with a snapshot (3.19.2).
+        """
+        type_ = self.declared.type if self.declared else None
+        return type_ is not None and (type_.storage != "COMPACTED" or type_.compacts)
 
 
 @dataclass(slots=True, eq=False)

@@ -216,7 +216,7 @@ class _Token:
         self._seen: dict[tuple[str, str], tuple[Any, RecordSeen]] = {}
 
     def __call__(self, seen: RecordSeen) -> Sequence[Verdict]:
-        if not seen.token:
+        if not seen.token or not seen.connection.in_order:
             return NOTHING
         name = (seen.connection.stream, seen.token)
         what = (seen.key, seen.place, seen.append_us)
