@@ -196,8 +196,11 @@ class Stream:
         self.records_changes = True
         before = self.log.next_ordinal
         for latest in self.log.statements():
-            if latest.key not in self.entities and latest.kind is not LogRecordType.TOMBSTONE:
-                self._append(LogRecordType.TOMBSTONE, Statement(latest.key, "", b""))
+            whole, is_part, _ = latest.key.partition(TREE_SEPARATOR)
+            if whole not in self.entities and latest.kind is not LogRecordType.TOMBSTONE:
+                # A part stands in the partition of its entity.
+                gone = Statement(latest.key, "", b"")
+                self._append(LogRecordType.TOMBSTONE, gone, parent=whole if is_part else "")
         for statement in self.entities.values():
             logged = self.log.latest(statement.key)
             if (

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,8 +14,9 @@ from instep.cli.conformance.printing import (
     ReportFormatOption,
     print_report,
 )
+from instep.cli.conformance.recording import TraceOption, recording
 from instep.cli.output import plain
-from instep.errors import ConfigurationError, SourceError
+from instep.errors import SourceError
 from instep_tapi.cli.connection import (
     AuthConfigOption,
     CaOption,
@@ -61,10 +60,7 @@ def tapi(  # noqa: PLR0917 - a command has as many parameters as options
     edition: Annotated[
         str, typer.Option("--tapi", metavar="EDITION", help="2.1.3 or 2.6; default: as it shows.")
     ] = "",
-    trace: Annotated[
-        Path | None,
-        typer.Option("--trace", metavar="FILE", help="Write all that came there.", dir_okay=False),
-    ] = None,
+    trace: TraceOption = None,
     output: ReportFormatOption = ReportFormat.TABLE,
     html: HtmlOption = None,
     junit: JunitOption = None,
@@ -77,7 +73,7 @@ def tapi(  # noqa: PLR0917 - a command has as many parameters as options
     Each rule is held, broken (with what shows it), or was not seen. Ends with 1 where a MUST is
     broken. A proxy on the way can break rules as well as the provider.
     """
-    from instep.conformance import Judging, event_line
+    from instep.conformance import Judging
     from instep_tapi.conformance.book import tapi_rules
 
     if edition not in {"", "2.1.3", "2.6"}:
@@ -96,19 +92,11 @@ def tapi(  # noqa: PLR0917 - a command has as many parameters as options
     # What is read is judged at once: a reader that waits shall be felt by the provider.
     options |= {"hold_records": 2_000, "hold_bytes": 1024 * 1024}
     judging = Judging(tapi_rules(edition), url)
-    with ExitStack() as stack:
-        write = None
-        if trace is not None:
-            try:
-                write = stack.enter_context(trace.open("wb")).write
-            except OSError as error:
-                raise ConfigurationError(
-                    f"cannot be written: {error.strerror}", where=str(trace)
-                ) from error
+    with recording(trace) as write:
 
         def record(event: Event) -> None:
             if write is not None:
-                write(event_line(event))
+                write(event)
             judging.observe(event)
 
         asyncio.run(_probe(options, record, judging, minutes * 60.0, active=active))

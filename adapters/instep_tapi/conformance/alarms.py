@@ -172,9 +172,10 @@ class _Follows:
         if delay_s is not None and age_us > delay_s * 1e6 / 2:
             return NOTHING  # compaction may have taken the TOMBSTONE away before we came to it
         after = ((seen.append_us or 0) - (last.append_us or 0)) / 1e6
+        other = "the next record of it" if seen.key == last.key else "another record"
         reason = (
-            f"{self._what} of {last.key} has no TOMBSTONE; another record was appended"
-            f" {after:.1f} s later, and none between is missing"
+            f"{self._what} of {last.key} has no TOMBSTONE; {other} was appended {after:.1f} s"
+            " later, and none between is missing"
         )
         return (Broken(reason, (last.evidence, seen.evidence)),)
 

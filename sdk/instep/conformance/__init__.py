@@ -10,6 +10,7 @@ from instep.conformance.events import (
     Frame,
     Opened,
     Received,
+    Replied,
     Skipped,
 )
 from instep.conformance.judging import Judging, Report, Result, Status, judge
@@ -44,6 +45,7 @@ __all__ = [
     "Observer",
     "Opened",
     "Received",
+    "Replied",
     "Report",
     "Result",
     "Rule",

@@ -5,11 +5,18 @@ An event holds what came over the wire and when, and never what we sent to log i
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-__all__ = ["Answered", "Closed", "Event", "Frame", "Opened", "Received", "Skipped"]
+__all__ = [
+    "Answered",
+    "Closed",
+    "Event",
+    "Frame",
+    "Opened",
+    "Received",
+    "Replied",
+    "Skipped",
+]
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
@@ -62,18 +69,27 @@ class Answered(msgspec.Struct, frozen=True, tag="answered"):
 
 
 class Received(msgspec.Struct, frozen=True, tag="received"):
-    """A request of a sender came, and got our answer."""
+    """A request of a sender came."""
 
     at_us: int
-    sender: str
-    """The peer by its address or its identity."""
+    session: str
+    """What numbers are counted in: a subscription, a sequence, a group, a thread."""
+    number: int | None
+    """None: it has none that can be read."""
+    digest: str
+    """The same for requests that state the same."""
     content: bytes
-    status: int
-    """Our answer's status; 0: it got none."""
-    answer: bytes = b""
-    facts: dict[str, Any] = {}
-    """What the protocol's adapter read of it: the sequence and the number, for example."""
 
 
-Event = Opened | Frame | Closed | Skipped | Answered | Received
+class Replied(msgspec.Struct, frozen=True, tag="replied"):
+    """The last request with this number got our answer."""
+
+    at_us: int
+    session: str
+    number: int | None
+    confirmed: bool
+    """Whether it was confirmed; else it got a fault."""
+
+
+Event = Opened | Frame | Closed | Skipped | Answered | Received | Replied
 """Any event of a trace."""

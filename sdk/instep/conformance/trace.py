@@ -18,7 +18,8 @@ __all__ = ["TraceRing", "event_line", "read_events"]
 _encode = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(Event).decode
 _decode_any: Final = msgspec.json.Decoder(dict[str, Any]).decode
-_BYTES: Final = ("content", "answer")
+_CONTENT: Final = "content"
+_TEXT: Final = "content_text"
 _EVENT_BYTES: Final = 200
 """Of an event beside its content."""
 
@@ -26,14 +27,13 @@ _EVENT_BYTES: Final = 200
 def event_line(event: Event) -> bytes:
     """An event as a line of a trace file, with its line break."""
     members = msgspec.to_builtins(event)
-    for name in _BYTES:
-        content = getattr(event, name, None)
+    content = getattr(event, _CONTENT, b"")
+    try:
         if content:
-            try:
-                members[f"{name}_text"] = content.decode()
-                del members[name]
-            except UnicodeDecodeError:
-                pass  # it stays as base64
+            members[_TEXT] = content.decode()
+            del members[_CONTENT]
+    except UnicodeDecodeError:
+        pass  # it stays as base64
     return _encode(members) + b"\n"
 
 
@@ -44,9 +44,8 @@ def read_events(lines: Iterable[bytes], where: str = "trace") -> Iterator[Event]
             continue
         try:
             members = _decode_any(line)
-            for name in _BYTES:
-                if (text := members.pop(f"{name}_text", None)) is not None:
-                    members[name] = msgspec.to_builtins(str(text).encode())
+            if (text := members.pop(_TEXT, None)) is not None:
+                members[_CONTENT] = msgspec.to_builtins(str(text).encode())
             yield _decode(_encode(members))
         except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError) as error:
             raise ConfigurationError(
@@ -69,7 +68,7 @@ class TraceRing:
 
     def add(self, event: Event) -> None:
         """Keep an event, and forget the oldest ones where that is too much."""
-        size = _EVENT_BYTES + sum(len(getattr(event, name, b"")) for name in _BYTES)
+        size = _EVENT_BYTES + len(getattr(event, _CONTENT, b""))
         self._events.append((event, size))
         self.size_bytes += size
         while self.size_bytes > self._most_bytes and self._events:

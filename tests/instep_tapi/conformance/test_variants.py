@@ -1,4 +1,4 @@
-"""Each way to break TR-548 that the kit has is found by its rule, with evidence; nothing else is."""
+"""Each way of the kit to break TR-548 is found by its rule, with evidence; nothing else is."""
 
 from __future__ import annotations
 

@@ -56,6 +56,8 @@ class World:
     faults: Faults = field(default_factory=Faults)
     tapi: str = "2.1.3"
     trace: list[Event] = field(default_factory=list)
+    realigned: int = 0
+    """How often the provider has taken tokens for too old."""
 
     def __post_init__(self) -> None:
         self.now_s = _BEGAN_S

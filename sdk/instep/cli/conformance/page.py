@@ -25,10 +25,10 @@ body{margin:0 auto;padding:1.5rem 1rem 4rem;max-width:56rem;background:var(--pap
 color:var(--ink);font:16px/1.5 system-ui,sans-serif}
 h1{font-size:1.5rem;margin:0 0 .25rem}h2{font-size:1.15rem;margin:2.25rem 0 .5rem}
 h3{font-size:1rem;margin:0 0 .25rem}
-p{margin:.25rem 0 .5rem}.soft{color:var(--soft)}
+a{color:var(--accent)}p{margin:.25rem 0 .5rem}.soft{color:var(--soft)}
 .verdict{border-left:.4rem solid;padding:.6rem .9rem;background:var(--card);margin:1rem 0;
 font-size:1.1rem}
-.broken{border-color:var(--bad)}.held{border-color:var(--good)}.unseen{border-color:var(--line)}
+.verdict.broken{border-color:var(--bad)}.verdict.held{border-color:var(--good)}
 .mark{display:inline-block;min-width:6.2rem;font-weight:600}
 .broken>.mark,.mark.broken{color:var(--bad)}.held>.mark,.mark.held{color:var(--good)}
 .mark.unseen{color:var(--soft)}
@@ -36,7 +36,7 @@ table{border-collapse:collapse;width:100%}
 th,td{text-align:left;vertical-align:top;padding:.35rem .6rem .35rem 0;
 border-top:1px solid var(--line)}
 td.mark{display:table-cell;width:6.5rem;white-space:nowrap}td.level{width:4rem}
-td.count{width:4.5rem;text-align:right;padding-right:0}
+td.count,th.count{width:4.5rem;text-align:right;padding-right:0}
 article{background:var(--card);border-left:.4rem solid var(--bad);padding:.8rem 1rem;
 margin:.8rem 0;break-inside:avoid}
 article.should{border-left-style:double}
@@ -75,6 +75,7 @@ def page(report: Report) -> str:
             f'<p class="verdict {kind}"><strong>{mark} {verdict}.</strong> Of {len(report.results)}'
             f" rules {seen} were seen, {len(report.broken)} of them broken.</p>"
         ),
+        _broken_list(report),
         *(f"<p>Note: {_text(note)}</p>" for note in report.notes),
         (
             '<p class="soft">This is what was seen on this connection. A proxy on the way can lose,'
@@ -85,6 +86,16 @@ def page(report: Report) -> str:
         parts += _chapter(chapter, [one for one in report.results if one.chapter == chapter])
     parts.append("</body></html>")
     return "\n".join(parts) + "\n"
+
+
+def _broken_list(report: Report) -> str:
+    """What is broken, each with the way to its evidence."""
+    items = "".join(
+        f'<li><a href="#{_text(one.rule)}">{_text(one.text)}</a> <span class=soft>({one.level},'
+        f" {_text(one.clause)})</span></li>"
+        for one in report.broken
+    )
+    return f"<p>Broken:</p><ol>{items}</ol>" if items else ""
 
 
 def _seen(report: Report) -> str:
