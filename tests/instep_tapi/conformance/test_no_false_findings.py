@@ -31,7 +31,7 @@ from instep_tapi_provider import (
 )
 from tests.instep_tapi.conformance.virtual_kit import HOUR_S, MINUTE_S, World
 
-SEEDS = 40
+SEEDS = 20
 LONG_SEEDS = 500
 
 
