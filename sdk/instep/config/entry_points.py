@@ -13,10 +13,12 @@ from collections.abc import Callable, Mapping
 from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from instep.conformance import RuleBook
 from instep.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from instep.conformance import RuleBook
 
 __all__ = [
     "Command",

@@ -41,7 +41,7 @@ class Frame(msgspec.Struct, frozen=True, tag="frame"):
 
 
 class Closed(msgspec.Struct, frozen=True, tag="closed"):
-    """A connection is closed."""
+    """A connection was closed, by either side."""
 
     at_us: int
     connection: int
@@ -69,7 +69,7 @@ class Answered(msgspec.Struct, frozen=True, tag="answered"):
 
 
 class Received(msgspec.Struct, frozen=True, tag="received"):
-    """A request of a sender came."""
+    """A numbered request of a sender came."""
 
     at_us: int
     session: str

@@ -130,11 +130,11 @@ class Judging:
 
     @property
     def began(self) -> bool:
-        """Whether anything was observed."""
+        """Whether anything was observed so far."""
         return bool(self._began_at_us)
 
     def observe(self, event: Event) -> None:
-        """Judge what an event shows."""
+        """Judge what one event shows of the peer."""
         self._began_at_us = self._began_at_us or event.at_us
         self._ended_at_us = max(self._ended_at_us, event.at_us)
         match event:

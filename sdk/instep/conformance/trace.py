@@ -51,7 +51,7 @@ def read_events(lines: Iterable[bytes], where: str = "trace") -> Iterator[Event]
             raise ConfigurationError(
                 f"this is no event of a trace: {error}"[:300],
                 where=f"{where}:{number}",
-                hint="`instep conformance tapi --trace FILE` writes one",
+                hint="`instep conformance … --trace FILE` writes one",
             ) from None
 
 

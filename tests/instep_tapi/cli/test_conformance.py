@@ -82,7 +82,7 @@ async def test_a_break_is_shown_with_its_evidence_in_every_form(tmp_path: Path) 
     assert len(failed) == 1
     assert failed[0].startswith("tapi-order (TR-548 3.11.2, 6.1.2)")
     # The same judges find the same in what was recorded.
-    code, out, _ = await instep("trace", str(trace), "--format", "json")
+    code, out, _ = await instep("trace", str(trace), "--protocol", "tapi", "--format", "json")
     assert code == 1
     assert [one["rule"] for one in json.loads(out)["rules"] if one["status"] == "broken"] == [
         "tapi-order"
@@ -113,6 +113,6 @@ async def test_what_cannot_be_read_is_an_error_and_no_verdict(tmp_path: Path) ->
     assert "write 2.1.3 or 2.6" in err
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"type":"frame"}\n')
-    code, _, err = await instep("trace", str(bad))
+    code, _, err = await instep("trace", str(bad), "--protocol", "tapi")
     assert code == 2
     assert "bad.jsonl:1" in err

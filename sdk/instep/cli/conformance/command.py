@@ -22,8 +22,9 @@ __all__ = ["trace"]
 def trace(
     file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False)],
     protocol: Annotated[
-        str, typer.Option("--protocol", metavar="NAME", help="Whose rules: tapi, sdpi, wsrm …")
-    ] = "tapi",
+        str,
+        typer.Option("--protocol", metavar="NAME", help="Whose rules: the command that wrote it."),
+    ],
     output: ReportFormatOption = ReportFormat.TABLE,
     html: HtmlOption = None,
     junit: JunitOption = None,
