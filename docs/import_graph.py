@@ -16,7 +16,7 @@ FLOORS = (
     ("errors",),
     ("model",),
     ("settings",),
-    ("alignment", "sequencing", "coordination"),
+    ("alignment", "sequencing", "coordination", "conformance"),
     ("ports",),
     ("runtime",),
     ("metrics",),

@@ -23,13 +23,16 @@ from instep.cli.app import app
 from instep.cli.command_group import commands_of
 from instep.config import reference
 from instep.config.plugins import deviations_of
+from instep.conformance import Rule
 from instep.metrics.figures import FIGURES, Figure, Subject
 from instep.runtime.events import EVENTS
 from instep.testing.relay import Side
+from instep_sdpi.conformance import sdpi_rules
 from instep_spark.lake.tables import schema as lake
 from instep_spark.lake.views import views_reference
 from instep_spark.landing_schema import TABLES
 from instep_sql import SqlStore
+from instep_tapi.conformance.book import tapi_rules
 from tests.freshness.__main__ import read_results as read_freshness
 from tests.freshness.faults import FAULTS
 from tests.wire.__main__ import read_results
@@ -52,6 +55,28 @@ __all__ = [
     "wire_rules",
     "write_pages",
 ]
+
+
+def conformance_rules() -> str:
+    """A chapter for each chapter of the rules, and a section for each rule."""
+    parts = []
+    for book in (tapi_rules(), sdpi_rules()):
+        parts.append(f"## {book.title}")
+        for chapter in dict.fromkeys(rule.chapter for rule in book.rules):
+            parts.append(f"### {chapter}")
+            parts += [_rule(rule) for rule in book.rules if rule.chapter == chapter]
+    return "\n\n".join(parts) + "\n"
+
+
+def _rule(rule: Rule) -> str:
+    clauses = "; ".join(f"{one.text}: {one.level}" for one in rule.clauses.values())
+    example = ""
+    if rule.right:
+        example = f"\n\n- Right: `{rule.right}`\n- Wrong: `{rule.wrong}`"
+    return (
+        f"#### {rule.id}\n\n{rule.text} ({clauses})\n\n{rule.why}{example}\n\n"
+        f"To see it: {rule.provoke}"
+    )
 
 
 def configuration() -> str:
@@ -246,6 +271,7 @@ PAGES = {
     "freshness": freshness,
     "figures": figures,
     "alerts": alert_pages,
+    "conformance-rules": conformance_rules,
     "events": events,
 }
 """Name of the generated file → what writes it."""

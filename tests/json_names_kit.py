@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 PAGE = Path(__file__).parent.parent / "docs/reference/json-lines.md"
 GROUPS = {
+    "conformance",
     "entity",
     "lake",
     "projections",

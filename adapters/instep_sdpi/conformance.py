@@ -1,186 +1,216 @@
-"""Judges a provider by what is seen on the wire: which of R0800, R0801 and R0802 it holds.
+"""The rules of numbered reports (SDPi, R0800 to R0802), judged by what is seen on the wire.
 
-Pure: it is told of each report and of each answer, in the order in which they happen, and states
-what they prove. A result is about what was seen here: a layer between both sides can lose, repeat
-and answer reports too, and nobody can tell these apart from the provider's own.
+A result is about what was seen here: a layer between both sides can lose, repeat and answer reports
+too, and nobody can tell these apart from the provider's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from enum import StrEnum
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-import msgspec
+from instep.conformance import (
+    HELD,
+    NOTHING,
+    Broken,
+    Clause,
+    Event,
+    Evidence,
+    Judging,
+    Observer,
+    Received,
+    Replied,
+    Report,
+    Rule,
+    RuleBook,
+    Verdict,
+)
 
-__all__ = ["RequirementResult", "RequirementStatus", "SeenReport", "SequenceConformance"]
+__all__ = ["ReportConformance", "sdpi_rules"]
 
-_MAX_KEPT_BYTES: Final = 64 * 1024
-
-
-class RequirementStatus(StrEnum):
-    """What was seen of a requirement."""
-
-    HELD = "held"
-    BROKEN = "broken"
-    NOT_SEEN = "not seen"
-    """Nothing happened that it is about."""
-
-
-class SeenReport(msgspec.Struct, frozen=True):
-    """One report as evidence."""
-
-    session: str
-    number: int | None
-    """None: it has no number that can be read."""
-    digest: bytes
-    """The same for functionally identical reports."""
-    received_at_us: int
-    raw: bytes
-    """The content of the body, up to 64 KiB of it."""
+_MAX_SESSIONS: Final = 1_000
 
 
-class _Seen(msgspec.Struct, frozen=True):
-    """The same for a report that may become evidence; few do."""
+@dataclass(slots=True, eq=False)
+class _First:
+    """The first report of a subscription came."""
 
-    session: str
-    number: int | None
-    digest: bytes
-    received_at_us: int
-    content: Callable[[], bytes]
-
-    def shown(self) -> SeenReport:
-        raw = self.content()[:_MAX_KEPT_BYTES]
-        return SeenReport(self.session, self.number, self.digest, self.received_at_us, raw)
+    report: Received
 
 
-class RequirementResult(msgspec.Struct, frozen=True):
-    """What was seen of one requirement, and how often."""
+@dataclass(slots=True, eq=False)
+class _Repeat:
+    """A report came again under the number of the one before it."""
 
-    requirement: str
-    status: RequirementStatus
-    held: int
-    """How many times it was held …"""
-    broken: int
-    """… and broken."""
-    reason: str = ""
-    """What the first break was."""
-    evidence: Sequence[SeenReport] = ()
-    """The report before the first break, if there was one, and the report that breaks it."""
+    last: Received
+    report: Received
+    faulted: bool
+    """Whether it was answered with a fault, after which its content may change."""
 
 
-class _Tally:
-    """What was seen of one requirement."""
+@dataclass(slots=True, eq=False)
+class _Next:
+    """A report came that is neither the first nor a repeat."""
 
-    def __init__(self, requirement: str) -> None:
-        self.requirement = requirement
-        self.held = 0
-        self.broken = 0
-        self.reason = ""
-        self.evidence: tuple[SeenReport, ...] = ()
-
-    def break_(self, reason: str, *evidence: _Seen) -> None:
-        self.broken += 1
-        if self.broken == 1:
-            self.reason = reason
-            self.evidence = tuple(one.shown() for one in evidence)
-
-    def result(self) -> RequirementResult:
-        status = RequirementStatus.HELD if self.held else RequirementStatus.NOT_SEEN
-        status = RequirementStatus.BROKEN if self.broken else status
-        return RequirementResult(
-            self.requirement, status, self.held, self.broken, self.reason, self.evidence
-        )
+    last: Received
+    """The report with the highest number until then."""
+    report: Received
+    refused: bool
+    """Whether that one got faults only."""
 
 
+@dataclass(slots=True, eq=False)
 class _Session:
     """What was seen in one subscription."""
 
-    def __init__(self) -> None:
-        self.last: _Seen | None = None
-        """The report with the highest number."""
-        self.confirmed = False
-        """Whether we have answered a report of this number with 2xx …"""
-        self.faulted = False
-        """… or with a fault, after which its content may change (R0802)."""
+    last: Received
+    """The report with the highest number."""
+    confirmed: bool = False
+    faulted: bool = False
 
 
-class SequenceConformance:
-    """The rules of `ReportSequence` over all subscriptions to a provider (SDPi, R0800 to R0802)."""
+class _ReportObserver(Observer):
+    """Reads reports and answers as steps of their subscriptions."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, _Session] = {}
-        self._first = _Tally("R0800")
-        self._increments = _Tally("R0801")
-        self._repeats = _Tally("R0802")
 
-    def received(
-        self,
-        session: str,
-        number: int | None,
-        digest: bytes,
-        content: Callable[[], bytes],
-        received_at_us: int,
-    ) -> None:
-        """A report has come. `number`: None where it has none that can be read. `content`: gives
-        the content of its body, and is called where the report is evidence.
-        """
-        report = _Seen(session, number, digest, received_at_us, content)
-        known = self._sessions.setdefault(session, _Session())
+    def edition_of(self, observation: Any) -> str:  # noqa: ARG002 - there is one
+        """See `Observer`."""
+        return ""
+
+    def end(self, at_us: int) -> Iterator[Any]:  # noqa: ARG002 - reports are judged as they come
+        """See `Observer`."""
+        return iter(())
+
+    def read(self, event: Event) -> Iterator[Any]:
+        """See `Observer`."""
+        match event:
+            case Received():
+                yield self._received(event)
+            case Replied() if known := self._sessions.get(event.session):
+                if event.number == known.last.number:
+                    known.confirmed = known.confirmed or event.confirmed
+                    known.faulted = known.faulted or not event.confirmed
+            case _:
+                pass
+
+    def _received(self, report: Received) -> _First | _Repeat | _Next:
+        known = self._sessions.get(report.session)
+        if known is None:
+            if len(self._sessions) >= _MAX_SESSIONS:
+                del self._sessions[next(iter(self._sessions))]
+            self._sessions[report.session] = _Session(report)
+            return _First(report)
         last = known.last
-        if last is None:
-            self._judge_first(report)
-        elif number is not None and number == last.number:
-            self._judge_repeat(known, last, report)
-            if digest != last.digest:
-                # It is compared with what came last under its number.
-                known.last = report
-            return
-        else:
-            self._judge_next(known, last, report)
-        if last is None or (number or 0) > (last.number or 0):
-            known.last, known.confirmed, known.faulted = report, False, False
-
-    def answered(self, session: str, number: int | None, *, confirmed: bool) -> None:
-        """A report was answered: with 2xx, or with a fault. No answer is no fault (R0802)."""
-        known = self._sessions.get(session)
-        if known is not None and known.last is not None and number == known.last.number:
-            known.confirmed = known.confirmed or confirmed
-            known.faulted = known.faulted or not confirmed
-
-    def ended(self, session: str) -> None:
-        """A subscription is over."""
-        self._sessions.pop(session, None)
-
-    def results(self) -> list[RequirementResult]:
-        """The results so far."""
-        return [one.result() for one in (self._first, self._increments, self._repeats)]
-
-    def _judge_first(self, report: _Seen) -> None:
-        if report.number == 1:
-            self._first.held += 1
-        else:
-            self._first.break_(f"the first number is {_shown(report)}", report)
-
-    def _judge_next(self, known: _Session, last: _Seen, report: _Seen) -> None:
-        due = None if last.number is None else last.number + 1
-        if report.number is None or report.number != due:
-            self._increments.break_(f"{_shown(report)} came after {_shown(last)}", last, report)
-        elif known.faulted and not known.confirmed:
-            self._increments.break_(
-                f"{_shown(report)} came though {_shown(last)} was answered with a fault",
-                last,
-                report,
-            )
-        else:
-            self._increments.held += 1
-
-    def _judge_repeat(self, known: _Session, last: _Seen, report: _Seen) -> None:
-        if report.digest == last.digest:
-            self._repeats.held += 1
-        elif not known.faulted:
-            self._repeats.break_(f"{_shown(report)} came again with other content", last, report)
+        if report.number is not None and report.number == last.number:
+            # It is compared with what came last under its number.
+            known.last = report
+            return _Repeat(last, report, known.faulted)
+        found = _Next(last, report, known.faulted and not known.confirmed)
+        if (report.number or 0) > (last.number or 0):
+            self._sessions[report.session] = _Session(report)
+        return found
 
 
-def _shown(report: _Seen) -> str:
+def _evidence(report: Received) -> Evidence:
+    return Evidence.of(report.at_us, f"{_shown(report)}, session {report.session}", report.content)
+
+
+def _first(seen: _First) -> Sequence[Verdict]:
+    if seen.report.number == 1:
+        return HELD
+    return (Broken(f"the first number is {_shown(seen.report)}", (_evidence(seen.report),)),)
+
+
+def _increments(seen: _Next) -> Sequence[Verdict]:
+    last, report = seen.last, seen.report
+    due = None if last.number is None else last.number + 1
+    evidence = (_evidence(last), _evidence(report))
+    if report.number is None or report.number != due:
+        return (Broken(f"{_shown(report)} came after {_shown(last)}", evidence),)
+    if seen.refused:
+        reason = f"{_shown(report)} came though {_shown(last)} was answered with a fault"
+        return (Broken(reason, evidence),)
+    return HELD
+
+
+def _repeats(seen: _Repeat) -> Sequence[Verdict]:
+    if seen.report.digest == seen.last.digest:
+        return HELD
+    if seen.faulted:
+        return NOTHING
+    reason = f"{_shown(seen.report)} came again with other content"
+    return (Broken(reason, (_evidence(seen.last), _evidence(seen.report))),)
+
+
+def _shown(report: Received) -> str:
     return "no number" if report.number is None else f"number {report.number}"
+
+
+_CHAPTER: Final = "Numbered reports"
+_RULES: Final = (
+    Rule(
+        id="sdpi-first-number",
+        chapter=_CHAPTER,
+        text="The first report of a subscription has the number 1.",
+        clauses={"": Clause("SDPi R0800")},
+        provoke="Let the provider report something.",
+        why="A consumer cannot tell a first report with another number from one that follows lost"
+        " ones: it must read the whole MDIB again.",
+        right='<sdpi:ReportSequence MessageNumber="1"/>',
+        wrong='<sdpi:ReportSequence MessageNumber="4"/>',
+        sees=(_First,),
+        make_judge=lambda: _first,
+    ),
+    Rule(
+        id="sdpi-increments",
+        chapter=_CHAPTER,
+        text="The number grows by 1 with each report, and not on a fault.",
+        clauses={"": Clause("SDPi R0801")},
+        provoke="Let the provider report twice; --refuse answers one report with a fault.",
+        why="A gap is what shows a lost report. Where numbers are skipped, each gap is a false"
+        " alarm; where they are not counted, a lost alarm limit goes unnoticed.",
+        right="1, 2, 3",
+        wrong="1, 2, 4",
+        sees=(_Next,),
+        make_judge=lambda: _increments,
+    ),
+    Rule(
+        id="sdpi-repeats",
+        chapter=_CHAPTER,
+        text="A report that comes again under its number states the same, unless it got a fault.",
+        clauses={"": Clause("SDPi R0802")},
+        provoke="--hold 10 leaves one report without an answer, so that it comes again.",
+        why="A consumer ignores what it has. Other content under a number that it has is lost.",
+        right="number 3 twice, with the same content",
+        wrong="number 3 twice, with other values",
+        sees=(_Repeat,),
+        make_judge=lambda: _repeats,
+    ),
+)
+
+
+def sdpi_rules() -> RuleBook:
+    """The rules of `ReportSequence`."""
+    return RuleBook("sdpi", "Numbered reports of BICEPS (SDPi)", _RULES, _ReportObserver)
+
+
+class ReportConformance:
+    """Judges a provider over all subscriptions to it, as reports and answers happen."""
+
+    def __init__(self, subject: str = "") -> None:
+        self._judging = Judging(sdpi_rules(), subject)
+        self.recorder: Callable[[Event], None] | None = None
+        """Is given each event, to be kept as a trace."""
+
+    def observe(self, event: Event) -> None:
+        """A report has come, or was answered. No answer is no fault (R0802)."""
+        if self.recorder is not None:
+            self.recorder(event)
+        self._judging.observe(event)
+
+    def report(self) -> Report:
+        """What was found so far."""
+        return self._judging.report()

@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 from uuid import uuid4
 
 import msgspec
 
+from instep.conformance import Received, Replied
 from instep.errors import BaselineError, UnreachableError
 from instep.model.records import Record, RecordType, Unreadable
 from instep.ports.listener import Receipt, ReceiptOutcome
@@ -30,7 +31,7 @@ from instep.runtime.streams.sequenced_feed import (
 )
 from instep.sequencing.transitions import Refusal
 from instep_http.offload import Offload
-from instep_sdpi.conformance import SequenceConformance
+from instep_sdpi.conformance import ReportConformance
 from instep_sdpi.containment import Containment
 from instep_sdpi.wire.entities import Entity, MdibVersion, descriptor_key
 from instep_sdpi.wire.eventing import read_end
@@ -44,7 +45,6 @@ from instep_soap import (
     SoapRequest,
     XmlError,
     XmlLimits,
-    read_envelope,
 )
 
 __all__ = ["ReportSession"]
@@ -97,11 +97,6 @@ def _read(request: SoapRequest) -> _Received:
     return _Received(stated, None, digest, message_id, request.raw, no_number, no_report, content)
 
 
-def _content(raw: bytes) -> bytes:
-    """The content of the body of an envelope that was accepted once."""
-    return read_envelope(raw, _ACCEPTED).content()
-
-
 class ReportSession:
     """Reads the reports of one subscription into its feed. Used from one event loop.
 
@@ -119,13 +114,13 @@ class ReportSession:
         stream: str,
         covers: frozenset[MdibPart],
         settings: SequencedFeedSettings,
-        conformance: SequenceConformance | None = None,
+        conformance: ReportConformance | None = None,
         clock: Callable[[], float] = steady_now,
     ) -> None:
         self.stream = stream
         self.feed = SequencedFeed(uuid4().hex, settings, clock=clock)
         self._covers = covers
-        self._conformance = conformance or SequenceConformance()
+        self._conformance = conformance or ReportConformance()
         self._containment = Containment()
         self._numbered: bool | None = None
         """Whether reports are numbered; None before the first one."""
@@ -190,16 +185,13 @@ class ReportSession:
 
     def _take(self, received: _Received, answer: Callable[[SoapFaultError | None], None]) -> None:
         session, stated = self.feed.session, received.stated
-        self._conformance.received(
-            session,
-            stated,
-            received.digest,
-            partial(_content, received.raw),
-            self.feed.stamp_us(),
+        self._conformance.observe(
+            Received(self.feed.stamp_us(), session, stated, received.digest.hex(), received.raw)
         )
 
         def decided(fault: SoapFaultError | None) -> None:
-            self._conformance.answered(session, stated, confirmed=fault is None)
+            answered_at_us = self.feed.stamp_us()
+            self._conformance.observe(Replied(answered_at_us, session, stated, fault is None))
             answer(fault)
 
         try:

@@ -14,7 +14,7 @@ from instep.model.records import Record
 from instep.model.streams import Mode, Start, StreamInfo, StreamState
 from instep.ports.source import Feed, Source
 from instep.runtime.clock import steady_now
-from instep_sdpi.conformance import SequenceConformance
+from instep_sdpi.conformance import ReportConformance
 from instep_sdpi.endpoint import NotificationEndpoint
 from instep_sdpi.options import Options, SubscriptionOptions, client_tls, server_tls
 from instep_sdpi.provider import Provider
@@ -69,7 +69,7 @@ class SdpiSource(Source):
         self._clock = clock
         self._provider = Provider(options, client_tls(options, where))
         self._endpoint = NotificationEndpoint(options, server_tls(options, where), where)
-        self.conformance = SequenceConformance()
+        self.conformance = ReportConformance(options.provider)
         """What the reports show of the provider: R0800 to R0802 held, broken or not seen."""
         self._sessions: dict[str, list[ReportSession]] = {}
         """Open sessions by stream, the oldest first."""
@@ -200,7 +200,6 @@ class SdpiSource(Source):
             open_.remove(session)
             session.feed.close()
             self._endpoint.unregister(session)
-            self.conformance.ended(session.feed.session)
 
     def _new_session(self, stream: StreamInfo, details: _Details) -> ReportSession:
         covers = frozenset(details.covers)

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -14,6 +15,7 @@ from yarl import URL
 
 from instep.config.plugins import verifier_plugin
 from instep.config.secret import warn_if_readable
+from instep.conformance import Event
 from instep.errors import (
     AuthenticationError,
     DiscoveryError,
@@ -59,6 +61,7 @@ from instep_tapi.restconf.baseline import read_baseline, readable_classes, unpro
 from instep_tapi.restconf.client import RestconfClient
 from instep_tapi.restconf.discovery import MAX_STREAMS_BYTES, ContextAddress
 from instep_tapi.restconf.json_bounds import decode_members
+from instep_tapi.source_tap import SourceTap
 from instep_tapi.sse.feed import EventFeed, open_events
 from instep_tapi.websocket.feed import WebSocketFeed, open_feed
 from instep_tapi.wire import stream_monitor
@@ -185,6 +188,7 @@ class TapiSource(Source):
         """Endpoints that have no stream monitor."""
         self._held = HeldBytes(options.hold_total_bytes)
         self._prober: asyncio.Task[None] | None = None
+        self._tap: SourceTap | None = None
         if isinstance(options.auth, Bearer) and options.auth.token_file:
             warn_if_readable(options.auth.token_file, f"{where}.auth.token_file")
         if not options.tls.verifies:
@@ -194,6 +198,12 @@ class TapiSource(Source):
 
     def __repr__(self) -> str:
         return f"<TapiSource {', '.join(self._options.endpoints)}>"
+
+    def record(self, recorder: Callable[[Event], None]) -> None:
+        """Have all that the provider sends recorded, for its conformance to be judged."""
+        self._tap = SourceTap(recorder)
+        for endpoint in self._endpoints.values():
+            endpoint.rest.tap = partial(self._tap.answered, endpoint.rest)
 
     def reconfigure(self, options: Mapping[str, Any], where: str) -> Collection[str]:
         """See `Source`: which streams are followed, and how to log in."""
@@ -537,7 +547,8 @@ class TapiSource(Source):
             offset_us,
             self._held,
         )
-        return self._noted(stream.id, opening)
+        noted = self._noted(stream.id, opening)
+        return noted if self._tap is None else self._tap.tapped(noted, stream.uuid, start)
 
     @asynccontextmanager
     async def _noted(

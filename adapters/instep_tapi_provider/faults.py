@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from instep.errors import ConfigurationError
+from instep_tapi_provider.deviations import DEVIATIONS, Deviation
 
 
 @dataclass(slots=True)
@@ -47,6 +48,8 @@ class Faults:
         refuse_services: orders of connectivity-services are refused with this HTTP status.
         answer_services: orders are carried out and answered with this HTTP status.
         forget_services: orders are answered as taken, and forgotten.
+    Breaking the specification:
+        deviates: the name of one of `DEVIATIONS`; empty for none.
     Load:
         storm_changes_per_s, storm_keys: an event storm at this rate, over so many keys or all.
         quiet: no storm and no periodic statement, as in a network where nothing happens.
@@ -82,9 +85,15 @@ class Faults:
     refuse_services: int | None = None
     answer_services: int | None = None
     forget_services: bool = False
+    deviates: str = ""
     storm_changes_per_s: float = 0.0
     storm_keys: int | None = None
     quiet: bool = False
+
+    @property
+    def deviation(self) -> Deviation | None:
+        """How the provider breaks its specification."""
+        return DEVIATIONS.get(self.deviates)
 
     @property
     def on_each_record(self) -> bool:
@@ -112,6 +121,13 @@ class Faults:
                     f"there is no fault named {name!r}", hint=f"the faults are: {', '.join(known)}"
                 )
             default = known[name].default
+            if isinstance(default, str):
+                if value and value not in DEVIATIONS:
+                    raise ConfigurationError(
+                        f"there is no deviation named {value!r}",
+                        hint=f"they are: {', '.join(DEVIATIONS)}",
+                    )
+                continue
             allowed: tuple[type, ...] = (bool,) if isinstance(default, bool) else (int, float)
             fits = isinstance(value, allowed) and isinstance(value, bool) is isinstance(
                 default, bool

@@ -42,6 +42,9 @@ class LogReader:
             self.position = self.log.next_ordinal
         if self.start is Start.RESUMED:
             self._rewind()
+        deviation = faults.deviation
+        if deviation is not None and deviation.begins is not None:
+            self.position = deviation.begins(self.log, self.position, self.start)
 
     def _rewind(self) -> None:
         if self._faults.shuffle_partitions:
@@ -62,6 +65,12 @@ class LogReader:
 
     def read(self, max_records: int = 512, max_bytes: int = 1 << 18) -> Sequence[LogRecord]:
         """The records to send next, none when the client has them all."""
+        found = self._read(max_records, max_bytes)
+        if (deviation := self._faults.deviation) is not None:
+            return deviation.records(self.log, found, self.start, self._stream.now())
+        return found
+
+    def _read(self, max_records: int, max_bytes: int) -> Sequence[LogRecord]:
         if self._snapshot:
             return self._read_snapshot(max_records)
         records = self.log.read(self.position, max_records, max_bytes)

@@ -17,6 +17,7 @@ from instep_tapi.facts.names import (
     CONDITION_DETECTOR,
     AlarmDetectorState,
     LogRecordStrategy,
+    LogRecordType,
     StreamState,
 )
 from instep_tapi_provider.clock import ScaledClock
@@ -69,6 +70,8 @@ class Provider:
         self.context = content or Context({})
         self.rng = random.Random(self.settings.seed)
         self.streams: list[Stream] = self._make_streams()
+        for stream in self.streams:
+            stream.appends = self._appends
         self.operator = Operator(self.context, self.streams, self.clock.now, self.rng)
         site = Site(
             self.settings,
@@ -97,6 +100,10 @@ class Provider:
             Stream(s, s.log_settings(self.clock), s.classes or rest, self.clock.now)
             for s in self.settings.streams
         ]
+
+    def _appends(self, kind: LogRecordType, key: str) -> bool:
+        deviation = self.faults.deviation
+        return deviation is None or deviation.appended is None or deviation.appended(kind, key)
 
     @property
     def url(self) -> str:

@@ -47,6 +47,10 @@ class Listener:
     updated_s: float = 0.0
 
 
+def _always(_kind: LogRecordType, _key: str) -> bool:
+    return True
+
+
 class Stream:
     """One stream: true state, log, phase and clients. No I/O; `wake` notifies the senders."""
 
@@ -65,7 +69,9 @@ class Stream:
         self.counters = Counters()
         self.listeners: set[Listener] = set()
         self.records_changes = True  # False: an internal loss goes on, changes do not reach the log
-        self._now = now
+        self.now = now
+        self.appends: Callable[[LogRecordType, str], bool] = _always
+        """Whether a record of this type is appended at the end of an entity."""
         self._log_settings = log_settings
         self._state = StreamState.ALIGNING
         self.log = Log(log_settings, now)
@@ -139,18 +145,22 @@ class Stream:
         statement = self.entities.pop(key, None)
         if statement is None or not self.records_changes:
             return
-        if delete:
+        if delete and self.appends(LogRecordType.DELETE, key):
             self._append(LogRecordType.DELETE, statement.with_body(b"", event_s))
-        self._append(LogRecordType.TOMBSTONE, statement)
+        if self.appends(LogRecordType.TOMBSTONE, key):
+            self._append(LogRecordType.TOMBSTONE, statement)
 
     def publish_last(self, statement: Statement) -> None:
-        """State an entity a last time and end it: an alarm's CLEAR and its TOMBSTONE (4.4, 4.7)."""
+        """State an entity a last time and end it: an alarm's CLEAR and its TOMBSTONE (4.4, 4.7). In
+        2.6 the CLEAR is a DELETE (v3.2 4.4).
+        """
         self.entities.pop(statement.key, None)
         if self.records_changes:
             is_2_6 = self.settings.style.is_2_6
-            last = LogRecordType.UPDATE if is_2_6 else LogRecordType.CREATE_UPDATE
+            last = LogRecordType.DELETE if is_2_6 else LogRecordType.CREATE_UPDATE
             self._append(last, statement)
-            self._append(LogRecordType.TOMBSTONE, statement)
+            if self.appends(LogRecordType.TOMBSTONE, statement.key):
+                self._append(LogRecordType.TOMBSTONE, statement)
 
     def republish_all(self) -> None:
         """State every entity whole, changed or not (WHOLE_ENTITY_PERIODIC, 3.8.2.3)."""
@@ -175,7 +185,7 @@ class Stream:
         """Lose the log and fill a new one from current state (ST-1.3, case 2): no token is known
         any more.
         """
-        self.log = Log(self._log_settings, self._now)
+        self.log = Log(self._log_settings, self.now)
         self.records_changes = True
         self.republish_all()
 
@@ -186,8 +196,11 @@ class Stream:
         self.records_changes = True
         before = self.log.next_ordinal
         for latest in self.log.statements():
-            if latest.key not in self.entities and latest.kind is not LogRecordType.TOMBSTONE:
-                self._append(LogRecordType.TOMBSTONE, Statement(latest.key, "", b""))
+            whole, is_part, _ = latest.key.partition(TREE_SEPARATOR)
+            if whole not in self.entities and latest.kind is not LogRecordType.TOMBSTONE:
+                # A part stands in the partition of its entity.
+                gone = Statement(latest.key, "", b"")
+                self._append(LogRecordType.TOMBSTONE, gone, parent=whole if is_part else "")
         for statement in self.entities.values():
             logged = self.log.latest(statement.key)
             if (

@@ -54,7 +54,7 @@ MARKDOWN = {
 # columns of tables.
 OTHER_NAMES = {
     *("instep.toml", "instep.schema.json", "instep.service"),
-    *("instep.sources", "instep.sinks", "instep.verifiers", "instep.commands"),
+    *("instep.sources", "instep.sinks", "instep.verifiers", "instep.commands", "instep.rules"),
     "instep.derivations",
     *("instep.tapi", "instep.didcomm", "instep.lake", "instep.schema"),
     "instep_entity.proven",

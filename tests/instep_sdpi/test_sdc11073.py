@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from instep import AlignmentSettings, Consumer, ConsumerSettings
+from instep.conformance import Status
 from instep_sdpi import SdpiSource, read_options
-from instep_sdpi.conformance import RequirementStatus
 from instep_sql import SqlStore
 from instep_sql.plugin import sink
 from tests.instep_sdpi.sdc11073_kit import (
@@ -152,10 +152,14 @@ async def test_a_swap_and_a_repeat_need_no_mdib(tmp_path: Path) -> None:
         await asyncio.sleep(4)
         await made.equals()
         assert made.attempt == 1
-        results = {one.requirement: one for one in made.source.conformance.results()}
-        assert results["R0800"].status is RequirementStatus.HELD
-        assert results["R0802"].status is RequirementStatus.HELD
-        assert [one.number for one in results["R0801"].evidence] == [9, 11]
+        results = {
+            one.clause.removeprefix("SDPi "): one
+            for one in made.source.conformance.report().results
+        }
+        assert results["R0800"].status is Status.HELD
+        assert results["R0802"].status is Status.HELD
+        shown = [one.what.partition(",")[0] for one in results["R0801"].evidence]
+        assert shown == ["number 9", "number 11"]
 
 
 async def test_a_report_that_is_dropped_leads_to_one_realignment(tmp_path: Path) -> None:
@@ -167,5 +171,5 @@ async def test_a_report_that_is_dropped_leads_to_one_realignment(tmp_path: Path)
         await made.until(lambda: made.attempt == 2)
         await made.equals()
         assert made.attempt == 2
-        broken = made.source.conformance.results()[1]
-        assert [one.number for one in broken.evidence] == [7, 9]
+        broken = made.source.conformance.report().results[1]
+        assert [one.what.partition(",")[0] for one in broken.evidence] == ["number 7", "number 9"]

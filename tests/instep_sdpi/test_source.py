@@ -122,7 +122,10 @@ async def test_a_store_follows_its_provider_and_the_end_is_clean(tmp_path: Path)
             assert "Waveform" not in wanted
         assert not provider.subscriptions
         assert (provider.counts["Subscribe"], provider.counts["GetMdib"]) == (1, 1)
-        statuses = {one.requirement: one.status for one in made.source.conformance.results()}
+        statuses = {
+            one.clause.removeprefix("SDPi "): one.status
+            for one in made.source.conformance.report().results
+        }
         assert statuses == {"R0800": "held", "R0801": "held", "R0802": "not seen"}
 
 
@@ -136,9 +139,9 @@ async def test_a_report_that_is_lost_realigns_once(tmp_path: Path) -> None:
         await made.agrees()
         assert (made.attempt, provider.counts["Subscribe"]) == (2, 2)
         assert "no-progress" not in made.kinds
-        broken = made.source.conformance.results()[1]
-        assert (broken.requirement, broken.status) == ("R0801", "broken")
-        assert [one.number for one in broken.evidence] == [1, 3]
+        broken = made.source.conformance.report().results[1]
+        assert (broken.clause, broken.status) == ("SDPi R0801", "broken")
+        assert [one.what.partition(",")[0] for one in broken.evidence] == ["number 1", "number 3"]
 
 
 async def test_a_removed_metric_disappears_with_its_report_or_with_the_next_mdib(

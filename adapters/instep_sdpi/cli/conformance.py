@@ -1,21 +1,23 @@
-"""`instep conformance`: which rules of numbered reports a provider holds, tried on the wire."""
+"""`instep conformance sdpi`: which rules of numbered reports a provider holds."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from instep.cli.output import Format, FormatOption, json_line, plain, stamp
+from instep.cli.conformance.printing import (
+    HtmlOption,
+    JunitOption,
+    ReportFormat,
+    ReportFormatOption,
+    print_report,
+)
+from instep.cli.conformance.recording import TraceOption, recording
 
-if TYPE_CHECKING:
-    from instep_sdpi.conformance import RequirementResult
 
-_SHOWN_BYTES = 2_000
-
-
-def conformance(
+def sdpi(  # noqa: PLR0917 - options, given by name on the command line
     provider: Annotated[
         str, typer.Argument(metavar="URL", help="The address of the device (an XAddr).")
     ],
@@ -52,13 +54,16 @@ def conformance(
             help="Leave one report unanswered for so many seconds (R0802).",
         ),
     ] = 0.0,
-    output: FormatOption = Format.TABLE,
+    trace: TraceOption = None,
+    output: ReportFormatOption = ReportFormat.TABLE,
+    html: HtmlOption = None,
+    junit: JunitOption = None,
 ) -> None:
-    """Say which requirements a BICEPS provider holds.
+    """Judge a BICEPS provider by the rules of numbered reports.
 
-    It subscribes, and confirms the reports. Nothing is stored. A requirement is held, broken (with
-    the reports that prove it), or was not
-    seen. Ends with 1 where one is broken. A layer between can break them as well as the provider.
+    It subscribes, and confirms the reports. Nothing is stored. A rule is held, broken (with the
+    reports that show it), or was not seen. Ends with 1 where one is broken. A layer between can
+    break them as well as the provider.
     """
     from instep_sdpi.event_sink import InjectedFault, receive_reports
     from instep_sdpi.options import read_options
@@ -73,42 +78,7 @@ def conformance(
     if actions:
         table["actions"] = actions
     source = SdpiSource(read_options(table, "conformance"), "conformance")
-    asyncio.run(receive_reports(source, seconds, fault))
-    results = source.conformance.results()
-    for result in results:
-        if output is Format.JSONL:
-            json_line(_facts(result))
-        else:
-            _print(result)
-    if any(result.broken for result in results):
-        raise typer.Exit(1)
-
-
-def _facts(result: RequirementResult) -> dict[str, Any]:
-    return {
-        "requirement": result.requirement,
-        "status": result.status,
-        "times_held": result.held,
-        "times_broken": result.broken,
-        "reason": result.reason,
-        "evidence": [
-            {
-                "session": one.session,
-                "number": one.number,
-                "received_at": stamp(one.received_at_us),
-                "body": one.raw.decode(errors="replace"),
-            }
-            for one in result.evidence
-        ],
-    }
-
-
-def _print(result: RequirementResult) -> None:
-    counted = f"held {result.held:,} times, broken {result.broken:,} times"
-    typer.echo(f"{result.requirement}  {result.status}  ({counted})")
-    if result.reason:
-        typer.echo(f"  {plain(result.reason)}")
-    for one in result.evidence:
-        number = "no number" if one.number is None else f"number {one.number}"
-        body = plain(one.raw[:_SHOWN_BYTES].decode(errors="replace"))
-        typer.echo(f"  {stamp(one.received_at_us)}  {number}\n    {body}")
+    with recording(trace) as recorder:
+        source.conformance.recorder = recorder
+        asyncio.run(receive_reports(source, seconds, fault))
+    print_report(source.conformance.report(), output, html_file=html, junit_file=junit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
+from collections.abc import Callable
 
 from yarl import URL
 
@@ -66,6 +67,8 @@ class BufferedFeed(Feed):
         self._hold_bytes = min(options.hold_bytes, options.hold_records * _RECORD_BYTES)
         self._arrived = asyncio.Event()
         self._ending: SourceError | None = None
+        self.tap: Callable[[list[bytes]], None] | None = None
+        """Is given all messages as they are taken, where somebody judges the provider."""
 
     def __repr__(self) -> str:
         state = "open" if self._ending is None else "ended"
@@ -101,7 +104,14 @@ class BufferedFeed(Feed):
         self._began_s = self._signs.idle_s
         self._signs.note(self._signs.last_s, under_way=self._under_way)
         self._room()
+        if self.tap is not None:
+            self.tap(taken)
         return self._decoder.scan(taken, size_bytes)
+
+    @property
+    def ended_by(self) -> str:
+        """Why the connection ended; empty as long as it has not."""
+        return "" if self._ending is None else self._ending.message
 
     @property
     def unheard_s(self) -> float:

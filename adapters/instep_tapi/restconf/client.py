@@ -104,6 +104,8 @@ class RestconfClient:
         self.clock_offset_us = 0
         self.clock_error_us = _DATE_ERROR_US
         """How far `clock_offset_us` may be wrong: by the steps of a Date, and the round trip."""
+        self.tap: Callable[[Response], None] | None = None
+        """Is given the answer to each GET, where somebody judges the provider."""
 
     async def get(
         self, url: URL, *, accept: str = _ACCEPT, limit_bytes: int = 0, cut_bytes: int = 0
@@ -168,7 +170,10 @@ class RestconfClient:
             total_timeout_s=self._longest_answer_s,
             on_head=note_clock,
         )
-        return Response(str(url), answer.status, answer.body)
+        response = Response(str(url), answer.status, answer.body)
+        if self.tap is not None and not cut_bytes:
+            self.tap(response)
+        return response
 
     def _note_clock(self, date: str | None, sent_s: float) -> None:
         if date is None:

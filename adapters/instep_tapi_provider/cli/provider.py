@@ -60,7 +60,10 @@ def period_s(text: str) -> float:
 def _fault(text: str) -> tuple[str, Any]:
     name, given, value = text.partition("=")
     try:
-        return name.strip().replace("-", "_"), json.loads(value) if given else True
+        name = name.strip().replace("-", "_")
+        if name == "deviates":
+            return name, value
+        return name, json.loads(value) if given else True
     except json.JSONDecodeError as error:
         raise typer.BadParameter(f"{text!r}: write NAME or NAME=NUMBER") from error
 
@@ -186,7 +189,8 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
         list[str] | None,
         typer.Option(
             metavar="FAULT",
-            help="A fault, NAME or NAME=NUMBER, such as rewind-records=50; repeatable.",
+            help="A fault, NAME or NAME=NUMBER, such as rewind-records=50 or deviates=no-token;"
+            " repeatable.",
         ),
     ] = None,
     control: Annotated[

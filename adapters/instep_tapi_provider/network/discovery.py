@@ -32,7 +32,9 @@ def stream_context(site: Site, base: str) -> Json:
         stream, type_ = _measurements(style, URL(base))
         available.append(stream)
         supported.append(type_)
-    return {"available-stream": available, "supported-stream-type": supported}
+    shown = {"available-stream": available, "supported-stream-type": supported}
+    deviation = site.faults.deviation
+    return shown if deviation is None else deviation.context(shown)
 
 
 def _measurements(style: RecordStyle, base: URL) -> tuple[Json, Json]:

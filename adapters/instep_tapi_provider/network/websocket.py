@@ -178,11 +178,18 @@ class Session(ABC):
                 self._restarts = self._site.faults.restarts_open
                 faults = self._site.faults
                 self._reader = LogReader(self._stream, None, faults, self._site.now())
-            if self._stream.state is StreamState.ACTIVE and not self._site.faults.silent:
+            deviation = self._site.faults.deviation
+            goes_on = self._stream.state is StreamState.ACTIVE or (
+                deviation is not None and deviation.sends_paused
+            )
+            if goes_on and not self._site.faults.silent:
                 if self._reader.lost():
                     self.drop()
                     return
+                position = self._reader.position
                 records = self._reader.read()
+                if not records and position != self._reader.position:
+                    continue  # all of them are left out by a deviation
             if records:
                 try:
                     await self._deliver(records)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
+from importlib.metadata import EntryPoint
 from typing import Annotated, Any, Final
 
 import typer
@@ -12,9 +13,14 @@ from typer.core import TyperGroup
 
 from instep.cli.command_group import LazyCommand, group, imported
 from instep.cli.debug import DEBUG
-from instep.config.entry_points import command_points, load_command, summary
+from instep.config.entry_points import (
+    command_points,
+    conformance_points,
+    load_command,
+    summary,
+)
 
-__all__ = ["BELOW", "COMMANDS", "GROUPS", "app"]
+__all__ = ["BELOW", "COMMANDS", "CONFORMANCE", "GROUPS", "app"]
 
 COMMANDS: Final = {
     "check": (
@@ -123,6 +129,12 @@ BELOW: Final = {
 """Name of a command → its groups, each as in `GROUPS`."""
 
 
+CONFORMANCE: Final = {
+    "trace": ("instep.cli.conformance.command:trace", "Judge a trace that was written by --trace."),
+}
+"""The commands of `instep conformance` that no adapter brings, as in `COMMANDS`."""
+
+
 class _Root(TyperGroup):
     """All commands: first our own, then those of plug-ins."""
 
@@ -137,6 +149,12 @@ class _Root(TyperGroup):
             self.commands[name] = LazyCommand(name, words, imported(target), below)
         for name, (words, verbs) in GROUPS.items():
             self.commands[name] = group(name, words, _lazy(verbs))
+        self.commands["conformance"] = _Conformance(
+            name="conformance",
+            help="Judge a peer by its specification, with evidence.",
+            no_args_is_help=True,
+            rich_markup_mode=None,
+        )
         self._looked_for_plugins = False
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -153,7 +171,29 @@ class _Root(TyperGroup):
     def _look_for_plugins(self) -> None:
         if not self._looked_for_plugins:
             self._looked_for_plugins = True
-            self.commands.update(_plugged())
+            self.commands.update(_plugged(command_points()))
+
+
+class _Conformance(TyperGroup):
+    """The commands of the adapters, one a protocol, and those that need none."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands.update(_lazy(CONFORMANCE))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """See click."""
+        self._look_for_adapters()
+        return super().get_command(ctx, cmd_name)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """See click."""
+        self._look_for_adapters()
+        return super().list_commands(ctx)
+
+    def _look_for_adapters(self) -> None:
+        if len(self.commands) == len(CONFORMANCE):
+            self.commands.update(_plugged(conformance_points()))
 
 
 def _lazy(table: dict[str, tuple[str, str]]) -> dict[str, LazyCommand]:
@@ -162,8 +202,8 @@ def _lazy(table: dict[str, tuple[str, str]]) -> dict[str, LazyCommand]:
     }
 
 
-def _plugged() -> Iterator[tuple[str, LazyCommand]]:
-    for point in command_points():
+def _plugged(points: Iterable[EntryPoint]) -> Iterator[tuple[str, LazyCommand]]:
+    for point in points:
         yield point.name, LazyCommand(point.name, summary(point), partial(load_command, point))
 
 

@@ -13,11 +13,23 @@ from collections.abc import Callable, Mapping
 from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from instep.errors import ConfigurationError
 
-__all__ = ["Command", "broken", "command_points", "install_hint", "load_command", "summary"]
+if TYPE_CHECKING:
+    from instep.conformance import RuleBook
+
+__all__ = [
+    "Command",
+    "broken",
+    "command_points",
+    "conformance_points",
+    "install_hint",
+    "load_command",
+    "rule_book",
+    "summary",
+]
 
 Command = Callable[..., Any] | Mapping[str, Callable[..., Any]]
 """A command, or the commands of a group by their names."""
@@ -27,11 +39,34 @@ _OTHER_MODULES: Final = {"delta": "delta-spark", "nats": "nats-py"}
 _OPTIONAL: Final = re.compile(r"""([\w.-]+).*extra\s*==\s*["']([\w.-]+)["']""")
 """The distribution and the extra of a requirement that an extra adds."""
 _COMMANDS: Final = "instep.commands"
+_CONFORMANCE: Final = "instep.conformance"
+_RULES: Final = "instep.rules"
 
 
 def command_points() -> list[EntryPoint]:
     """The entry points of commands, by name."""
     return sorted(entry_points(group=_COMMANDS), key=lambda point: point.name)
+
+
+def conformance_points() -> list[EntryPoint]:
+    """The entry points of the commands below `instep conformance`, by name."""
+    return sorted(entry_points(group=_CONFORMANCE), key=lambda point: point.name)
+
+
+def rule_book(protocol: str) -> RuleBook:
+    """The rules of a protocol. Raises `ConfigurationError` for one that no adapter has."""
+    points = {point.name: point for point in entry_points(group=_RULES)}
+    if protocol not in points:
+        raise ConfigurationError(
+            f"there are no rules of {protocol!r}",
+            where="--protocol",
+            hint=f"there are those of {', '.join(sorted(points))}",
+        )
+    try:
+        make: Callable[[], RuleBook] = points[protocol].load()
+    except Exception as error:  # a plug-in may fail in any way; the reason is shown
+        raise broken(points[protocol], "rule book", "", error) from error
+    return make()
 
 
 def load_command(point: EntryPoint) -> Command:

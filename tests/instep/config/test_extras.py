@@ -31,8 +31,7 @@ for group in sys.argv[1:]:
         else:
             print(json.dumps([group, point.name, None, ""]))
 """
-NEEDS = {
-    "conformance": "soap", "sdpi": "soap", "wsr": "soap", "wsrm": "soap",
+NEEDS = { "sdpi": "soap", "wsr": "soap", "wsrm": "soap",
     "didcomm": "didcomm", "nats": "nats", "delta": "spark", "lake": "spark",
 }  # fmt: skip
 """What cannot be imported without an extra; all else can."""
@@ -76,7 +75,7 @@ COMMANDS = [
     (["lake", "run"], "spark"),
     (["lake", "verify"], "spark"),
     (["lake", "--help"], "spark"),
-    (["conformance", "http://127.0.0.1:1"], "soap"),
+    (["conformance", "sdpi", "http://127.0.0.1:1"], "soap"),
     (["demo"], "simulator"),
     (["entities", "--store", "file:///tmp/lake"], "spark"),
     (["entities", "--store", "postgresql://u@127.0.0.1:1/x"], "postgres"),

@@ -22,14 +22,15 @@ async def instep(*arguments: str) -> tuple[int, str, str]:
         "-m",
         "instep.cli",
         "conformance",
+        "sdpi",
         *arguments,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     out, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode is not None
-    if "jsonl" in arguments:
-        check_names(["conformance"], out)
+    if "json" in arguments:
+        check_names(["conformance", "sdpi"], out)
     return process.returncode, out.decode(), err.decode()
 
 
@@ -43,11 +44,11 @@ async def judged(provider: FakeProvider, *options: str) -> tuple[int, dict[str, 
 
     reporting = asyncio.create_task(report())
     try:
-        code, out, _ = await instep(provider.url, "--seconds", "3", "--format", "jsonl", *options)
+        code, out, _ = await instep(provider.url, "--seconds", "3", "--format", "json", *options)
     finally:
         reporting.cancel()
         await asyncio.gather(reporting, return_exceptions=True)
-    return code, {one["requirement"]: one for one in map(json.loads, out.splitlines())}
+    return code, {one["clause"].removeprefix("SDPi "): one for one in json.loads(out)["rules"]}
 
 
 async def test_a_provider_that_holds_them() -> None:
@@ -76,7 +77,7 @@ async def test_a_provider_that_counts_on_after_a_fault_is_shown_with_both_report
     broken = found["R0801"]
     assert broken["status"] == "broken"
     assert "fault" in broken["reason"]
-    assert [one["number"] for one in broken["evidence"]] == [3, 4]
+    assert [one["what"].partition(",")[0] for one in broken["evidence"]] == ["number 3", "number 4"]
     assert all("EpisodicMetricReport" in one["body"] for one in broken["evidence"])
 
 
@@ -109,7 +110,8 @@ async def test_a_report_that_is_held_comes_again_with_the_same_content(
     assert found["R0800"]["status"] == "held"
     assert code == changes
     if changes:
-        assert [one["number"] for one in found["R0802"]["evidence"]] == [3, 3]
+        evidence = found["R0802"]["evidence"]
+        assert [one["what"].partition(",")[0] for one in evidence] == ["number 3", "number 3"]
         assert "other-" in found["R0802"]["evidence"][1]["body"]
 
 
@@ -119,9 +121,10 @@ async def test_a_provider_without_numbers_breaks_the_first_one_and_people_can_re
         code, out, _ = await instep(provider.url, "--seconds", "2")
         await reporting
     assert code == 1
-    assert "R0800  broken  (held 0 times, broken 1 times)" in out
+    assert "✗ broken" in out
+    assert "sdpi-first-number: broken 1, held 0 times" in out
     assert "no number" in out
-    assert "R0802  not seen" in out
+    assert "· not seen" in out
 
 
 async def _once_subscribed(provider: FakeProvider) -> None:

@@ -1,0 +1,127 @@
+"""`instep conformance tapi`: judges a TAPI provider by TR-548, with evidence."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.conformance.printing import (
+    HtmlOption,
+    JunitOption,
+    ReportFormat,
+    ReportFormatOption,
+    print_report,
+)
+from instep.cli.conformance.recording import TraceOption, recording
+from instep.cli.output import plain
+from instep.errors import SourceError
+from instep_tapi.cli.connection import (
+    AuthConfigOption,
+    CaOption,
+    InsecureOption,
+    ProxyOption,
+    RootOption,
+    TokenFileOption,
+    TokenOption,
+    UrlArgument,
+    connection,
+    open_source,
+)
+
+if TYPE_CHECKING:
+    from instep.conformance import Event, Judging
+
+
+def tapi(  # noqa: PLR0917 - a command has as many parameters as options
+    url: UrlArgument,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    auth_config: AuthConfigOption = None,
+    ca: CaOption = None,
+    insecure: InsecureOption = False,
+    proxy: ProxyOption = None,
+    root: RootOption = None,
+    ids: Annotated[
+        list[str] | None,
+        typer.Option("--stream", metavar="ID", help="Only this stream; repeatable."),
+    ] = None,
+    minutes: Annotated[
+        float, typer.Option(metavar="NUMBER", min=0.01, help="How long streams are read.")
+    ] = 2.0,
+    active: Annotated[
+        bool,
+        typer.Option(
+            "--active",
+            help="Close and reconnect, use tokens again, read slowly, read the log twice.",
+        ),
+    ] = False,
+    edition: Annotated[
+        str, typer.Option("--tapi", metavar="EDITION", help="2.1.3 or 2.6; default: as it shows.")
+    ] = "",
+    trace: TraceOption = None,
+    output: ReportFormatOption = ReportFormat.TABLE,
+    html: HtmlOption = None,
+    junit: JunitOption = None,
+) -> None:
+    """Judge a TAPI provider by the statements of TR-548.
+
+    By default it reads as a consumer does, one connection a stream, and stores nothing.
+    --active does more, each step named before it is done, and all within what the provider states.
+
+    Each rule is held, broken (with what shows it), or was not seen. Ends with 1 where a MUST is
+    broken. A proxy on the way can break rules as well as the provider.
+    """
+    from instep.conformance import Judging
+    from instep_tapi.conformance.book import tapi_rules
+
+    if edition not in {"", "2.1.3", "2.6"}:
+        raise typer.BadParameter(f"{edition!r} is no edition: write 2.1.3 or 2.6")
+    options = connection(
+        url,
+        token=token,
+        token_file=token_file,
+        auth_config=auth_config,
+        ca=ca,
+        insecure=insecure,
+        proxy=proxy,
+        root=root,
+    )
+    options["streams"] = {"ids": ids or []}
+    # What is read is judged at once: a reader that waits shall be felt by the provider.
+    options |= {"hold_records": 2_000, "hold_bytes": 1024 * 1024}
+    judging = Judging(tapi_rules(edition), url)
+    with recording(trace) as write:
+
+        def record(event: Event) -> None:
+            if write is not None:
+                write(event)
+            judging.observe(event)
+
+        asyncio.run(_probe(options, record, judging, minutes * 60.0, active=active))
+    print_report(judging.report(), output, html_file=html, junit_file=junit)
+
+
+async def _probe(
+    options: dict[str, Any], record: Any, judging: Judging, seconds: float, *, active: bool
+) -> None:
+    from instep_tapi.conformance.probe import Probe
+
+    def say(text: str) -> None:
+        typer.echo(plain(text), err=True)
+
+    def note(text: str) -> None:
+        judging.notes.append(text)
+
+    source = open_source(options)
+    source.record(record)
+    try:
+        await Probe(source, seconds, active=active, say=say, note=note).run()
+    except SourceError as error:
+        # What was seen until then is judged all the same.
+        if not judging.began:
+            raise
+        note(str(error))
+    finally:
+        await source.close()

@@ -1,0 +1,107 @@
+"""The rules about current state by GET, beside what the log says (TR-548 3.6, 3.7.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from instep.conformance import HELD, NOTHING, Broken, Rule, Verdict
+from instep_tapi.conformance.making import clauses
+from instep_tapi.conformance.observations import NetworkSeen
+from instep_tapi.facts.classes import CLASS_MODEL
+from instep_tapi.facts.names import ANY_CLASS
+
+__all__ = ["RULES"]
+
+_CHAPTER: Final = "Current state by GET"
+_MARGIN_US: Final = 5_000_000
+"""How much earlier than a GET a record must be, for the GET to show what it says."""
+
+
+def _classes(seen: NetworkSeen) -> frozenset[str]:
+    """The classes of the stream of which a GET shows at least one entity."""
+    assert seen.declared.type is not None
+    declared = seen.declared.type.classes
+    shown = frozenset(cls for cls, _ in seen.shown)
+    return shown if ANY_CLASS in declared else shown & declared
+
+
+def _all_streamed(seen: NetworkSeen) -> Sequence[Verdict]:
+    classes = _classes(seen)
+    if not classes:
+        return NOTHING
+    stated = {one.uuid for one in seen.stated if one.alive}
+    # Of a class whose entities are stated without uuid nothing can be compared.
+    nameless = {one.cls for one in seen.stated if one.alive and not one.uuid}
+    lacking = [
+        (entity, where)
+        for entity, where in seen.shown.items()
+        if entity[0] in classes - nameless and entity[1] not in stated
+    ]
+    if not lacking:
+        return HELD
+    (_, uuid), where = lacking[0]
+    ended = next((one for one in seen.stated if one.uuid == uuid), None)
+    reason = (
+        f"{len(lacking):,} entities that two GETs show are not in stream {seen.declared.name}; the"
+        f" first is {where}"
+    )
+    evidence = (seen.answer,) if ended is None else (ended.evidence, seen.answer)
+    return (Broken(reason, evidence),)
+
+
+def _nothing_bogus(seen: NetworkSeen) -> Sequence[Verdict]:
+    classes = _classes(seen)
+    readable = frozenset[str]().union(*CLASS_MODEL.resources[seen.edition].values())
+    if not classes & readable:
+        return NOTHING
+    shown = {uuid for _, uuid in seen.ever_shown}
+    bogus = [
+        one
+        for one in seen.stated
+        if one.alive
+        and one.uuid
+        and one.cls in classes & readable
+        and one.append_us < seen.first_us - _MARGIN_US
+        and one.uuid not in shown
+    ]
+    if not bogus:
+        return HELD
+    reason = (
+        f"{len(bogus):,} entities that stream {seen.declared.name} states are in neither of two"
+        f" GETs; the first is {bogus[0].cls} {bogus[0].uuid}"
+    )
+    return (Broken(reason, (bogus[0].evidence, seen.answer)),)
+
+
+def _rule(id_: str, **given: Any) -> Rule:
+    return Rule(
+        id=f"tapi-{id_}",
+        chapter=_CHAPTER,
+        provoke="Let the whole context be read by GET; a COMPACTED stream is compared with it.",
+        sees=(NetworkSeen,),
+        **given,
+    )
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    _rule(
+        "all-streamed",
+        text="All entities of the classes that a stream declares are in it.",
+        clauses=clauses("3.7.1, 3.8.1.1", "3.7.1, 3.8.1.1"),
+        why="A client that trusts the stream alone does not know of them: alarms refer to ports"
+        " that it has never seen.",
+        right="each LINK of the context has a record",
+        wrong="a LINK that only GET shows",
+        make_judge=lambda: _all_streamed,
+    ),
+    _rule(
+        "none-bogus",
+        text="What the log states exists: an entity that is gone is ended in it.",
+        clauses=clauses("3.6", "3.6"),
+        why="The client keeps what nobody ends: services run over links that were taken down.",
+        right="a TOMBSTONE of each entity that was removed",
+        wrong="a last record of a NODE that no GET shows",
+        make_judge=lambda: _nothing_bogus,
+    ),
+)

@@ -1,0 +1,95 @@
+"""What was observed of a peer, event by event: the trace that the rules of conformance judge. Pure.
+
+An event holds what came over the wire and when, and never what we sent to log in.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = [
+    "Answered",
+    "Closed",
+    "Event",
+    "Frame",
+    "Opened",
+    "Received",
+    "Replied",
+    "Skipped",
+]
+
+
+class Opened(msgspec.Struct, frozen=True, tag="opened"):
+    """A connection to a stream was opened."""
+
+    at_us: int
+    """Microseconds since 1970, by our clock."""
+    connection: int
+    """Counts the connections of the trace."""
+    stream: str
+    """The identity of the stream, as its provider states it."""
+    start: str = ""
+    """The token behind which it is to begin, `latest`, or empty: at the oldest record."""
+
+
+class Frame(msgspec.Struct, frozen=True, tag="frame"):
+    """A whole message came over a connection."""
+
+    at_us: int
+    connection: int
+    content: bytes
+
+
+class Closed(msgspec.Struct, frozen=True, tag="closed"):
+    """A connection was closed, by either side."""
+
+    at_us: int
+    connection: int
+    reason: str = ""
+    by_us: bool = False
+
+
+class Skipped(msgspec.Struct, frozen=True, tag="skipped"):
+    """Messages of a connection came that are not in the trace."""
+
+    at_us: int
+    connection: int
+
+
+class Answered(msgspec.Struct, frozen=True, tag="answered"):
+    """A reading of ours was answered."""
+
+    at_us: int
+    path: str
+    """The path of the resource, without a query."""
+    status: int
+    content: bytes
+    ahead_us: int = 0
+    """The peer's clock minus ours, by its Date headers; 0 where it is less than they can show."""
+
+
+class Received(msgspec.Struct, frozen=True, tag="received"):
+    """A numbered request of a sender came."""
+
+    at_us: int
+    session: str
+    """What numbers are counted in: a subscription, a sequence, a group, a thread."""
+    number: int | None
+    """None: it has none that can be read."""
+    digest: str
+    """The same for requests that state the same."""
+    content: bytes
+
+
+class Replied(msgspec.Struct, frozen=True, tag="replied"):
+    """The last request with this number got our answer."""
+
+    at_us: int
+    session: str
+    number: int | None
+    confirmed: bool
+    """Whether it was confirmed; else it got a fault."""
+
+
+Event = Opened | Frame | Closed | Skipped | Answered | Received | Replied
+"""Any event of a trace."""

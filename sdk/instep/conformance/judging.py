@@ -1,0 +1,216 @@
+"""Judges a trace by the rules of a protocol, and says what was found. Pure.
+
+Each rule ends as *held* (so many times), *broken* (with the evidence of the first break) or *not
+seen* (and how to provoke it). A result is about what was seen here: a proxy between both sides can
+lose, repeat and refuse as well, and nobody can tell that apart.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from instep.conformance.events import Event, Frame, Opened, Received, Skipped
+from instep.conformance.rules import (
+    MAX_EVIDENCE,
+    Broken,
+    Clause,
+    Evidence,
+    Judge,
+    Level,
+    Rule,
+    RuleBook,
+    Verdict,
+)
+
+__all__ = ["Judging", "Report", "Result", "Status", "judge"]
+
+
+class Status(StrEnum):
+    """What was seen of a rule."""
+
+    HELD = "held"
+    BROKEN = "broken"
+    NOT_SEEN = "not seen"
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found of one rule."""
+
+    rule: str
+    chapter: str
+    clause: str
+    level: Level
+    text: str
+    status: Status
+    held: int = 0
+    """How many times it was seen held …"""
+    broken: int = 0
+    """… and broken."""
+    reason: str = ""
+    """What the first break was."""
+    evidence: Sequence[Evidence] = ()
+    """What shows the first break."""
+    provoke: str = ""
+    """Where it was not seen: how to see it."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found of a peer."""
+
+    protocol: str
+    title: str
+    subject: str
+    """The peer."""
+    edition: str
+    began_at_us: int
+    ended_at_us: int
+    connections: int
+    messages: int
+    """How many messages were judged."""
+    skipped: bool = False
+    """Whether messages came that were not judged."""
+    notes: Sequence[str] = ()
+    """What kept us from seeing more."""
+    results: Sequence[Result]
+
+    @property
+    def broken(self) -> list[Result]:
+        """The rules that were seen broken."""
+        return [one for one in self.results if one.status is Status.BROKEN]
+
+    @property
+    def conforms(self) -> bool:
+        """Whether no MUST was seen broken."""
+        return not any(one.level is Level.MUST for one in self.broken)
+
+
+class _Tally:
+    """What was seen of one rule."""
+
+    def __init__(self) -> None:
+        self.held = 0
+        self.broken = 0
+        self.first: Broken | None = None
+        self.edition = ""
+
+    def add(self, verdict: Verdict, edition: str) -> None:
+        if isinstance(verdict, Broken):
+            self.broken += 1
+            if self.first is None:
+                self.first, self.edition = verdict, edition
+        else:
+            self.held += 1
+            if not self.broken:
+                self.edition = edition
+
+
+class Judging:
+    """Judges one trace as it grows. Not safe to be shared by threads."""
+
+    def __init__(self, book: RuleBook, subject: str = "") -> None:
+        self._book = book
+        self._subject = subject
+        self._observer = book.make_observer()
+        self._judges: dict[type, list[tuple[Rule, Judge]]] = defaultdict(list)
+        for rule in book.rules:
+            judge = rule.make_judge()
+            for kind in rule.sees:
+                self._judges[kind].append((rule, judge))
+        self._tallies = {rule.id: _Tally() for rule in book.rules}
+        self._began_at_us = self._ended_at_us = 0
+        self._connections = self._messages = 0
+        self._skipped = False
+        self.notes: list[str] = []
+        """What kept us from seeing more, for the report."""
+
+    @property
+    def began(self) -> bool:
+        """Whether anything was observed so far."""
+        return bool(self._began_at_us)
+
+    def observe(self, event: Event) -> None:
+        """Judge what one event shows of the peer."""
+        self._began_at_us = self._began_at_us or event.at_us
+        self._ended_at_us = max(self._ended_at_us, event.at_us)
+        match event:
+            case Opened():
+                self._connections += 1
+            case Frame() | Received():
+                self._messages += 1
+            case Skipped():
+                self._skipped = True
+        for observation in self._observer.read(event):
+            self._judge(observation, self._tallies)
+
+    def _judge(self, observation: Any, tallies: dict[str, _Tally]) -> None:
+        edition = self._observer.edition_of(observation)
+        for rule, judge in self._judges.get(type(observation), ()):
+            if edition in rule.clauses:
+                for verdict in judge(observation):
+                    tallies[rule.id].add(verdict, edition)
+
+    def report(self, at_us: int | None = None) -> Report:
+        """What was found until now; judging may go on."""
+        at_us = self._ended_at_us if at_us is None else at_us
+        at_end: dict[str, _Tally] = {rule.id: _Tally() for rule in self._book.rules}
+        for observation in self._observer.end(at_us):
+            self._judge(observation, at_end)
+        results = [
+            self._result(rule, self._tallies[rule.id], at_end[rule.id]) for rule in self._book.rules
+        ]
+        return Report(
+            protocol=self._book.protocol,
+            title=self._book.title,
+            subject=self._subject,
+            edition=self._observer.edition,
+            began_at_us=self._began_at_us,
+            ended_at_us=max(at_us, self._ended_at_us),
+            connections=self._connections,
+            messages=self._messages,
+            skipped=self._skipped,
+            notes=tuple(self.notes),
+            results=[one for one in results if one is not None],
+        )
+
+    def _result(self, rule: Rule, live: _Tally, at_end: _Tally) -> Result | None:
+        shown = live if live.first is not None or at_end.first is None else at_end
+        edition = shown.edition or live.edition or at_end.edition or self._observer.edition
+        clause = rule.clauses.get(edition)
+        if clause is None:
+            if edition:
+                return None  # this edition does not demand it
+            clause = next(iter(rule.clauses.values()))
+        return _stated(rule, clause, live, at_end, shown.first)
+
+
+def _stated(
+    rule: Rule, clause: Clause, live: _Tally, at_end: _Tally, first: Broken | None
+) -> Result:
+    held, broken = live.held + at_end.held, live.broken + at_end.broken
+    status = Status.BROKEN if broken else Status.HELD if held else Status.NOT_SEEN
+    return Result(
+        rule=rule.id,
+        chapter=rule.chapter,
+        clause=clause.text,
+        level=clause.level,
+        text=rule.text,
+        status=status,
+        held=held,
+        broken=broken,
+        reason=first.reason if first else "",
+        evidence=tuple(first.evidence[:MAX_EVIDENCE]) if first else (),
+        provoke=rule.provoke if status is Status.NOT_SEEN else "",
+    )
+
+
+def judge(book: RuleBook, events: Iterable[Event], subject: str = "") -> Report:
+    """The report on a whole trace."""
+    judging = Judging(book, subject)
+    for event in events:
+        judging.observe(event)
+    return judging.report()
