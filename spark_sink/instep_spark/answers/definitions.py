@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 
 from instep.errors import ConfigurationError
 from instep.ports.lake import LakeFunction, LakeView
+from instep_spark.answers.bitemporal import ENTITIES_AT, EPISODES, INTERVALS
 from instep_spark.answers.dialects import Dialect
 from instep_spark.derivations import FUNCTIONS as DERIVED_FUNCTIONS
 from instep_spark.derivations import READINGS
 from instep_spark.derivations import VIEWS as DERIVED_VIEWS
-from instep_spark.lake.bitemporal import ENTITIES_AT, EPISODES, INTERVALS
 
 __all__ = ["FUNCTIONS", "TABLES", "Answer", "answers", "query"]
 
@@ -50,12 +50,16 @@ def answers(dialect: Dialect) -> Iterator[Answer]:
     for reading in READINGS:
         view = LakeView(reading.name, reading.meaning, "")
         yield answer(view, dialect.reading(reading), reading=True)
-    for one in (INTERVALS, *EPISODES, *DERIVED_VIEWS, *FUNCTIONS):
+    defined: list[LakeView | LakeFunction] = [INTERVALS, *EPISODES, *DERIVED_VIEWS, *FUNCTIONS]
+    for one in defined:
         yield answer(one, dialect.spell(one.sql))
 
 
 def query(
-    name: str, tables: Mapping[str, str], dialect: Dialect, arguments: Mapping[str, str] | None = None
+    name: str,
+    tables: Mapping[str, str],
+    dialect: Dialect,
+    arguments: Mapping[str, str] | None = None,
 ) -> str:
     """SQL of one answer that needs nothing but the tables of the lake, each of which has SQL in
     `tables`. `arguments`: SQL for the parameters of a function; one that is left out is null.
@@ -83,5 +87,5 @@ def query(
     sql = known[name].sql
     for parameter, _ in known[name].parameters:
         value = (arguments or {}).get(parameter, "CAST(NULL AS TIMESTAMP)")
-        sql = re.sub(rf"\b{parameter}\b", lambda _, value=value: value, sql)
+        sql = re.sub(rf"\b{parameter}\b", value, sql)
     return f"WITH {', '.join(parts)} SELECT * FROM ({sql}) AS answer"

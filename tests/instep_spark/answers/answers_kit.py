@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from deltalake import write_deltalake
 
+from instep_spark.answers import answer
+from instep_spark.answers.definitions import FUNCTIONS as DEFINED
 from instep_spark.answers.definitions import TABLES
 from instep_spark.lake.lake import Lake
 from instep_spark.lake.tables.schema import LAKE_TABLES
@@ -41,6 +44,8 @@ ARGUMENTS: Final[Mapping[str, tuple[tuple[int, ...], ...]]] = {
     "topology_at": tuple((one,) for one in MOMENTS),
     "entities_at": tuple((MOMENTS[1], as_of) for as_of in MOMENTS),
 }
+FUNCTIONS: Final = {one.name: one.parameters for one in DEFINED}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 QUESTIONS: Final = [(name, given) for name in ANSWERS for given in ARGUMENTS.get(name, ((),))]
 TYPES: Final = {
     "STRING": pa.string(),
@@ -67,19 +72,19 @@ def write_tables(networks: Iterable[Oracle], lake: Path) -> None:
     for one in networks:
         for name, found in _tables(one):
             rows[name].append(found)
-    for name, found in rows.items():
+    for name, those in rows.items():
         schema = pa.schema([(c.name, TYPES[c.type]) for c in LAKE_TABLES[name].columns])
-        write_deltalake(lake / name, pa.Table.from_pylist(found, schema))
+        write_deltalake(lake / name, pa.Table.from_pylist(those, schema))
     _write(lake, "changes", CHANGES, land([row for one in networks for row in one.rows]))
 
 
 def _tables(network: Oracle) -> Iterator[tuple[str, dict[str, Any]]]:
     for one in network.history:
-        whose = dict(zip(("consumer", "stream", "id"), one.key, strict=True))
+        whose: dict[str, Any] = dict(zip(("consumer", "stream", "id"), one.key, strict=True))
         whose |= {"key": one.key[2], "class": one.entity_class, "uuid": "", "open": one.end is None}
         whose["body"] = json.dumps(one.body)
         whose["parent_address"] = json.dumps(one.parents) if one.parents else None
-        place = {"ordinal": one.ordinal, "proven": one.basis != "UNPROVEN"}
+        place: dict[str, Any] = {"ordinal": one.ordinal, "proven": one.basis != "UNPROVEN"}
         yield (
             "entity_history",
             {
@@ -206,12 +211,15 @@ def duckdb_asker(lake: Any) -> Ask:
     return ask
 
 
-def spark_asker(session: SparkSession) -> Ask:
-    """Asks a session with the views of a lake."""
+def spark_asker(spark: SparkSession, url: str) -> Ask:
+    """Asks a lake by the functions of PySpark."""
 
     def ask(name: str, given: tuple[int, ...]) -> pa.Table:
-        arguments = ", ".join(f"timestamp_micros({one})" for one in given)
-        called = f"({arguments})" if given else ""
-        return pa.table(session.sql(f"SELECT * FROM {name}{called}").toArrow())
+        parameters = FUNCTIONS.get(name, ())
+        moments: dict[str, Any] = {
+            parameter: _EPOCH + timedelta(microseconds=at)
+            for (parameter, _), at in zip(parameters, given, strict=True)
+        }
+        return pa.table(answer(spark, url, name, **moments).toArrow())
 
     return ask

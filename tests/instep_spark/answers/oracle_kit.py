@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from tests.instep_spark.answers.network_kit import Statement
@@ -131,8 +132,10 @@ class Oracle:
         """The longest reading delay of each minute of each stream."""
         for row in self.rows:
             self._read(row)
-        self._landed = {s: max(r.committed_at for r in self.rows if r.stream == s)
-                        for s in {r.stream for r in self.rows}}
+        self._landed = {
+            s: max(r.committed_at for r in self.rows if r.stream == s)
+            for s in {r.stream for r in self.rows}
+        }
 
     @property
     def consumer(self) -> str:
@@ -307,7 +310,7 @@ class Oracle:
         for connection in self.of_class("CONNECTION"):
             for route, passed in enumerate(connection.routes):
                 fitting: list[set[str]] = []
-                for (_, near), (_, far) in zip(passed, passed[1:], strict=False):
+                for (_, near), (_, far) in pairwise(passed):
                     fitting.append(ports[near] & ports[far] if near != far else set())
                 for position, (node, port) in enumerate(passed):
                     sides = fitting[max(0, position - 1) : position + 1]
@@ -346,7 +349,7 @@ class Oracle:
             known = found[connection]
             of = sum(1 for one in known.routes if one)
             basis = "ROUTE" if (kind, uuid, connection) in certain else "POSSIBLE"
-            row = (kind, uuid, names.get((kind, uuid)), basis, connection, known.name)
+            row: Row = (kind, uuid, names.get((kind, uuid)), basis, connection, known.name)
             row += (of, len(routes), len(routes) < of)
             services: list[Row] = [(one.uuid, one.name) for one in serving[connection]]
             rows += [(*row, *one) for one in services or [(None, None)]]
@@ -354,9 +357,18 @@ class Oracle:
 
     def impact(self) -> list[Row]:
         failing = defaultdict(list)
-        for kind, uuid, _, basis, connection, _, routes, hit, spared, *service in (
-            self.failure_impact()
-        ):
+        for (
+            kind,
+            uuid,
+            _,
+            basis,
+            connection,
+            _,
+            routes,
+            hit,
+            spared,
+            *service,
+        ) in self.failure_impact():
             failing[kind, uuid].append((connection, basis, routes, hit, spared, *service))
         serving = self._serving()
         rows: list[Row] = []
@@ -418,10 +430,10 @@ class Oracle:
                 over[pair] = max(over.get(pair, basis), basis)
         sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0])
         for (link, service_uuid), basis in sorted(over.items()):
-            size, unit = asked[service_uuid]
+            capacity, unit = asked[service_uuid]
             one = sums[link, unit]
-            one[0] += size if basis == "ROUTE" else 0
-            one[1] += size
+            one[0] += capacity if basis == "ROUTE" else 0
+            one[1] += capacity
             one[2] += 1
         return [(*key, *one) for key, one in sums.items()]
 
@@ -431,8 +443,16 @@ class Oracle:
     def availability(self) -> list[Row]:
         names = self._names()
         return [
-            (one.key[1], one.key[2], one.key[2], names.get(one.key), one.state, one.begin, one.end,
-             self.proven_until(one, self._landed[one.key[1]]))
+            (
+                one.key[1],
+                one.key[2],
+                one.key[2],
+                names.get(one.key),
+                one.state,
+                one.begin,
+                one.end,
+                self.proven_until(one, self._landed[one.key[1]]),
+            )
             for one in self.history
             if one.state is not None and one.entity_class != "CONDITION_DETECTOR"
         ]
@@ -550,8 +570,15 @@ class Oracle:
             hour = one.raised_at - one.raised_at % 3_600_000_000
             hours[hour, node, name, one.worst].append(one)
         return [
-            (*key, len(those), None if not (d := [o.cleared_at - o.raised_at for o in those
-             if o.cleared_at is not None]) else sum(d) / 1e6)
+            (
+                *key,
+                len(those),
+                None
+                if not (
+                    d := [o.cleared_at - o.raised_at for o in those if o.cleared_at is not None]
+                )
+                else sum(d) / 1e6,
+            )
             for key, those in hours.items()
         ]
 

@@ -35,9 +35,7 @@ def open_lake(
     try:
         import duckdb  # noqa: PLC0415 - an answer by Spark needs none
     except ImportError as error:
-        raise ConfigurationError(
-            "DuckDB is not installed", hint="pip install duckdb"
-        ) from error
+        raise ConfigurationError("DuckDB is not installed", hint="pip install duckdb") from error
     tables = {}
     for name in TABLES:
         found = load_table(url, name, storage_options)
@@ -49,6 +47,8 @@ def open_lake(
             hint="give the folder or URL that `instep lake run` fills",
         )
     lake = duckdb.connect(config=config)
+    # What a question calls now is UTC, too.
+    lake.execute("SET TimeZone = 'UTC'")
     for name, rows in tables.items():
         lake.register("rows_of_table", rows)
         lake.execute(f"CREATE TABLE {name} AS SELECT * FROM rows_of_table")
