@@ -1,5 +1,5 @@
-"""What the answers have to be: plain loops over the statements of a network, by the meaning that the
-pages give each answer. Imports nothing of the product. Times are in microseconds.
+"""What the answers have to be: plain loops over the statements of a network, by the meaning that
+the pages give each answer. Imports nothing of the product. Times are in microseconds.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -298,7 +299,7 @@ class Oracle:
 
     def alarm_places_at_raise(self) -> list[Row]:
         return [
-            (a.key[2], a.ordinal, *self._place(a, lambda one, a=a: one.held(a.raised_at))[:4])
+            (a.key[2], a.ordinal, *self._place(a, partial(Interval.held, at=a.raised_at))[:4])
             for a in self.episodes
         ]
 
@@ -314,8 +315,8 @@ class Oracle:
                     fitting.append(ports[near] & ports[far] if near != far else set())
                 for position, (node, port) in enumerate(passed):
                     sides = fitting[max(0, position - 1) : position + 1]
-                    certain = set().union(*(one for one in sides if len(one) == 1), set())
-                    crossed = set().union(*sides, set())
+                    certain: set[str] = set().union(*(one for one in sides if len(one) == 1))
+                    crossed: set[str] = set().union(*sides)
                     hop = (connection.uuid, route, position, node, port)
                     for link in crossed or ports[port]:
                         yield (*hop, link, "ROUTE" if link in certain else "POSSIBLE")
