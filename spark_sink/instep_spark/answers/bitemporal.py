@@ -23,16 +23,11 @@ _PROOF: Final = (
     "fidelity zone of the minute in which the end was read; of an open one, of the newest minute. "
     "`uncertain_s`: the last seconds of {0} that nothing proves: those since the entity was seen "
     "last, where it was swept or is unproven; outside of full fidelity, the reading delay, within "
-    "which compaction may have hidden states. `proven_until`: where they begin; of what is open, "
-    "counted back from when the stream landed last, since what came later is not known."
+    "which compaction may have hidden states. `proven_until`: where they begin, or earlier: the "
+    "last time of which the attempt that saw the entity last has read something. So it is before "
+    "the end of what is open, and of what ended between two attempts, when states may have come "
+    "and gone."
 )
-
-
-def _proven_us(upto: str) -> str:
-    """SQL: until when what lasted up to `upto` is proven, in microseconds."""
-    return f"""greatest(begin_us, least({upto},
-            CASE WHEN basis = 'STATED' THEN {upto} ELSE coalesce(seen_us, begin_us) END,
-            CASE WHEN zone <> '{Fidelity.FULL}' THEN {upto} - delay_us ELSE {upto} END))"""
 
 
 def _proven(name: str, table: str, what: str, ordinal: str, begin: str, end: str) -> LakeView:
@@ -44,23 +39,26 @@ def _proven(name: str, table: str, what: str, ordinal: str, begin: str, end: str
         f"`{table}` with its proof. {_PROOF.format(what)}",
         f"""
     WITH landed AS (
-        SELECT consumer, stream, ordinal, committed_at,
-            {DEFAULT_ID} AS id
+        SELECT consumer, stream, ordinal, committed_at, attempt, {DEFAULT_ID} AS id,
+            lag(attempt) OVER (PARTITION BY consumer, stream, {DEFAULT_ID} ORDER BY ordinal)
+                AS attempt_before
         FROM changes
+    ), heard AS (
+        SELECT consumer, stream, attempt, greatest(max(appended_at),
+            max(CASE WHEN kind IN ('SWEEP', 'POSITION') THEN committed_at END)) AS heard_at
+        FROM changes GROUP BY consumer, stream, attempt
     ), marked AS (
         SELECT h.*, CASE WHEN h.ended_by = 'SWEEP' THEN 'SWEPT'
             WHEN h.open AND e.proven = false THEN 'UNPROVEN' ELSE 'STATED' END AS basis
         FROM {table} h LEFT JOIN entities e
             ON h.open AND e.consumer = h.consumer AND e.stream = h.stream AND e.id = h.id
     ), sighted AS (
-        SELECT m.consumer, m.stream, m.id, m.{ordinal}, max(l.committed_at) AS seen_at
+        SELECT m.consumer, m.stream, m.id, m.{ordinal}, max(l.committed_at) AS seen_at,
+            max(l.attempt) AS seen_attempt
         FROM marked m JOIN landed l
             ON l.consumer = m.consumer AND l.stream = m.stream AND l.id = m.id
-        WHERE m.basis <> 'STATED' AND (m.open OR l.ordinal < m.end_ordinal)
+        WHERE m.open OR m.basis = 'SWEPT' AND l.ordinal < m.end_ordinal
         GROUP BY m.consumer, m.stream, m.id, m.{ordinal}
-    ), heard AS (
-        SELECT consumer, stream, max(committed_at) AS heard_at FROM changes
-        GROUP BY consumer, stream
     ), minutes AS (
         SELECT consumer, stream, minute, zone,
             CAST(round(worst_read_delay_s * 1e6) AS BIGINT) AS delay_us
@@ -74,7 +72,8 @@ def _proven(name: str, table: str, what: str, ordinal: str, begin: str, end: str
             CASE WHEN m.open THEN n.delay_us ELSE t.delay_us END AS delay_us,
             unix_micros(m.{begin}) AS begin_us, unix_micros(s.seen_at) AS seen_us,
             unix_micros(coalesce(m.{end}, current_timestamp())) AS upto_us,
-            unix_micros(coalesce(m.{end}, d.heard_at)) AS heard_us
+            unix_micros(CASE WHEN m.open OR u.attempt_before < u.attempt THEN d.heard_at
+                ELSE m.{end} END) AS heard_us
         FROM marked m
         LEFT JOIN landed b ON b.consumer = m.consumer AND b.stream = m.stream
             AND b.ordinal = m.{ordinal}
@@ -83,15 +82,20 @@ def _proven(name: str, table: str, what: str, ordinal: str, begin: str, end: str
         LEFT JOIN sighted s ON s.consumer = m.consumer AND s.stream = m.stream AND s.id = m.id
             AND s.{ordinal} = m.{ordinal}
         LEFT JOIN heard d ON d.consumer = m.consumer AND d.stream = m.stream
+            AND d.attempt = CASE WHEN m.open THEN coalesce(s.seen_attempt, b.attempt)
+                ELSE u.attempt_before END
         LEFT JOIN newest n ON n.consumer = m.consumer AND n.stream = m.stream
         LEFT JOIN minutes t ON t.consumer = m.consumer AND t.stream = m.stream
             AND t.minute = date_trunc('MINUTE', u.committed_at)
     ), doubted AS (
-        SELECT *, {_proven_us("upto_us")} AS proven_us, {_proven_us("heard_us")} AS known_us
+        SELECT *, greatest(begin_us, least(upto_us,
+            CASE WHEN basis = 'STATED' THEN upto_us ELSE coalesce(seen_us, begin_us) END,
+            CASE WHEN zone <> '{Fidelity.FULL}' THEN upto_us - delay_us ELSE upto_us END))
+            AS proven_us
         FROM timed
     )
-    SELECT * EXCEPT (delay_us, begin_us, seen_us, upto_us, heard_us, proven_us, known_us),
-        timestamp_micros(known_us) AS proven_until,
+    SELECT * EXCEPT (delay_us, begin_us, seen_us, upto_us, heard_us, proven_us),
+        timestamp_micros(greatest(begin_us, least(proven_us, heard_us))) AS proven_until,
         greatest(0e0, (upto_us - proven_us) / 1e6) AS uncertain_s
     FROM doubted
     """,

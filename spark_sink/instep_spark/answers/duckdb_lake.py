@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["load_table", "open_lake", "statements"]
 
 _COLUMNS: Final = {
-    "changes": ("consumer", "stream", "ordinal", "key", "uuid", "committed_at"),
+    "changes": (
+        *("consumer", "stream", "ordinal", "kind", "attempt", "key", "uuid"),
+        *("appended_at", "committed_at"),
+    ),
 }
 """What answers read of a table; of the others all."""
 

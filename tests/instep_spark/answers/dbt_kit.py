@@ -1,4 +1,4 @@
-"""`python -m tests.instep_spark.answers.dbt_kit FOLDER`: an environment with dbt-duckdb, which finds
+"""`python -m tests.instep_spark.answers.dbt_kit FOLDER`: an environment with dbt-duckdb; it finds
 this environment's packages behind its own.
 
 dbt has an environment of its own: it and instep pin some packages otherwise. Newer releases of dbt

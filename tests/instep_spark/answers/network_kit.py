@@ -64,6 +64,8 @@ class Stream:
         self.slow = True
         """Some records are read late."""
         self.rows: list[Statement] = []
+        self.truth: list[tuple[str, int, dict[str, Any]]] = []
+        """What was so at the provider, whoever saw it: key, time, and the body; empty: it ended."""
         self._alive: dict[str, Statement] = {}
         self._offset = 0
         self._attempt = 1
@@ -89,6 +91,7 @@ class Stream:
             *(entity.entity_class, entity.body, entity.parents, ends, self._offset, self.now),
             event_at=self.now - self._chance.choice((0, 0, 250_001)),
         )
+        self.truth.append((key, self.now, {} if ends else entity.body))
         if ends:
             self._alive.pop(key, None)
         else:
@@ -277,6 +280,39 @@ class Network:
         entity = Entity("CONDITION_DETECTOR", body, known.parents if known else ())
         self._alarms.wait(chance.choice((1, 1, 30_000_000)))
         self._alarms.state(key, entity, ends=state == "CLEAR", seen=seen)
+
+
+class Outages(Network):
+    """A network whose consumer loses nothing while it is connected, and is away now and then: it
+    misses all until it reads again what there is, of all classes or of all but one.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._away = False
+        super().__init__(seed)
+
+    @property
+    def truth(self) -> list[tuple[str, int, dict[str, Any]]]:
+        return self._net.truth
+
+    def _step(self) -> None:
+        chance = self._chance
+        self._net.wait(chance.choice((1, 999_999, 20_000_001, 180_000_000, 400_000_003)))
+        if chance.random() < 0.2:
+            if self._away:
+                self._net.realign(chance.choice(("", "", "LINK")))
+            self._away = not self._away
+            return
+        key = chance.choice(list(self._entities))
+        if chance.random() < 0.1:
+            self._net.delete(key, seen=not self._away)
+            return
+        entity = self._entities[key]
+        body = {**entity.body, **self._states()}
+        if chance.random() < 0.2:
+            body |= named(key, f"renamed {chance.randrange(9)}")
+        self._entities[key] = entity = replace(entity, body=body)
+        self._net.state(key, entity, seen=not self._away)
 
 
 def land(rows: list[Statement]) -> list[tuple[Any, ...]]:

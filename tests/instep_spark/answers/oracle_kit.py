@@ -37,7 +37,11 @@ class Interval:
     known_until: int | None = None
     ended_by: str | None = None
     seen: int = 0
-    """When it was read last, before its end."""
+    """When it was read last, before its end …"""
+    seen_in: int = 0
+    """… and in which attempt."""
+    ended_in: int = 0
+    """The attempt in which its end was read."""
     basis: str = "STATED"
 
     def held(self, at: int) -> bool:
@@ -133,10 +137,6 @@ class Oracle:
         """The longest reading delay of each minute of each stream."""
         for row in self.rows:
             self._read(row)
-        self._landed = {
-            s: max(r.committed_at for r in self.rows if r.stream == s)
-            for s in {r.stream for r in self.rows}
-        }
 
     @property
     def consumer(self) -> str:
@@ -163,10 +163,11 @@ class Oracle:
             return
         self._marks[key] = row.attempt
         if now is not None:
-            now.seen, now.basis = row.committed_at, "STATED"
+            now.basis = "STATED"
             if key in self._alarm:
                 self._alarm[key].seen = row.committed_at
             if self._offsets[key] == row.offset:
+                now.seen, now.seen_in = row.committed_at, row.attempt
                 return
         self._offsets[key] = row.offset
         past = self._last.get(key)
@@ -176,6 +177,7 @@ class Oracle:
         held = Interval(
             *(key, row.ordinal, row.entity_class, row.body, row.parents, begin, row.committed_at),
             seen=row.committed_at,
+            seen_in=row.attempt,
         )
         self._open[key] = self._last[key] = held
         self.history.append(held)
@@ -184,7 +186,7 @@ class Oracle:
 
     def _close(self, now: Interval, at: int, row: Statement, by: str) -> None:
         now.end, now.end_ordinal, now.ended_by = at, row.ordinal, by
-        now.known_until = row.committed_at
+        now.known_until, now.ended_in = row.committed_at, row.attempt
         now.basis = "SWEPT" if by == "SWEEP" else "STATED"
         del self._open[now.key]
 
@@ -234,12 +236,26 @@ class Oracle:
         delay = self.delays.get((stream, minute), 0)
         return self.compaction_us is None or delay <= self.compaction_us, delay
 
-    def proven_until(self, one: Interval, now: int) -> int:
-        """Behind it nothing proves that the body held. `now` of an open one."""
-        upto = now if one.end is None else one.end
-        proven = upto if one.basis == "STATED" else one.seen
-        full, delay = self._zone(one.key[1], one.known_until)
-        return max(one.begin, min(upto, proven, upto if full else upto - delay))
+    def _heard(self, stream: str, attempt: int) -> int:
+        """The last time of which that attempt has read something."""
+        return max(
+            row.committed_at if row.kind == "SWEEP" else row.appended_at
+            for row in self.rows
+            if row.stream == stream and row.attempt == attempt and row.kind != "ATTEMPT"
+        )
+
+    def proven_until(self, one: Interval) -> int:
+        """Behind it nothing proves that the body held."""
+        stream = one.key[1]
+        known = []
+        if one.end is not None:
+            full, delay = self._zone(stream, one.known_until)
+            known.append(one.end if full else one.end - delay)
+        if one.basis != "STATED":
+            known.append(one.seen)
+        if one.end is None or (one.basis == "STATED" and one.seen_in < one.ended_in):
+            known.append(self._heard(stream, one.seen_in))
+        return max(one.begin, min(known))
 
     # Answers, each as rows of the columns that `ANSWERS` names.
 
@@ -452,7 +468,7 @@ class Oracle:
                 one.state,
                 one.begin,
                 one.end,
-                self.proven_until(one, self._landed[one.key[1]]),
+                self.proven_until(one),
             )
             for one in self.history
             if one.state is not None and one.entity_class != "CONDITION_DETECTOR"
@@ -464,7 +480,7 @@ class Oracle:
         for one in self.history:
             begin, end = max(low, one.begin), min(high, high if one.end is None else one.end)
             if one.state is not None and begin < end:
-                proven = self.proven_until(one, self._landed[one.key[1]])
+                proven = self.proven_until(one)
                 sure = max(begin, min(end, proven)) - begin
                 spells[one.key].append((begin, end, one.state, sure))
         rows: list[Row] = []
