@@ -149,7 +149,7 @@ def _model(one: Answer) -> str:
 
 
 def _sources(columns: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    tables = [
+    tables: list[dict[str, Any]] = [
         {
             "name": name,
             "description": f"`{name}` of the lake.",

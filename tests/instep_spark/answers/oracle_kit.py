@@ -334,8 +334,8 @@ class Oracle:
                     certain: set[str] = set().union(*(one for one in sides if len(one) == 1))
                     crossed: set[str] = set().union(*sides)
                     hop = (connection.uuid, route, position, node, port)
-                    for link in crossed or ports[port]:
-                        yield (*hop, link, "ROUTE" if link in certain else "POSSIBLE")
+                    for uuid in crossed or ports[port]:
+                        yield (*hop, uuid, "ROUTE" if uuid in certain else "POSSIBLE")
                     if not (crossed or ports[port]):
                         yield (*hop, None, None)
 
