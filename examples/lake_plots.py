@@ -61,12 +61,12 @@ class Names:
         return str(name or native or f"a {kind or 'place'} without a name")
 
     def node(self, alarm: dict[str, Any]) -> str:
-        """The node that an alarm is raised at; else the class and name of what else it is at."""
+        """The node that an alarm is raised at; else what else it is at, a link told as one."""
         node = alarm["node_uuid"] or self._nodes.get(alarm["measured_entity_uuid"])
         if node in self._names:
             return str(self._names[node])
-        kind = str(alarm["measured_entity_class"] or "place").lower().replace("_", " ")
-        return f"{kind}: {self.measured(alarm)}"
+        link = "link " if alarm["measured_entity_class"] == "LINK" else ""
+        return f"{link}{self.measured(alarm)}"
 
 
 def save(figure: Figure, axes: Axes, path: Path, title: str, nothing: str = "") -> None:
