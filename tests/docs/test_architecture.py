@@ -36,6 +36,7 @@ ALL_RULES = [
     "L2",
     "L3",
     "L4",
+    "L6",
 ]
 SOURCES = {
     path: path.read_text(encoding="utf-8")

@@ -793,6 +793,13 @@ _LAKE: Final = [
         "return rows",
         f"{_TL}batches/test_micro_batch.py::test_l4_a_table_reads_the_rows_that_it_lacks",
     ),
+    Mutation(
+        "L6",
+        "spark_sink/instep_spark/answers/definitions.py::answers",
+        "yield answer(one, dialect.spell(one.sql))",
+        "yield answer(one, one.sql)",
+        "tests/instep_spark/answers/test_answers.py::test_l6_duckdb_answers_as_the_oracle",
+    ),
 ]
 
 MUTATIONS: Final = [*_LOGS, *_NUMBERS, *_LAKE]

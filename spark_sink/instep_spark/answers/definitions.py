@@ -38,7 +38,7 @@ class Answer(NamedTuple):
 
 
 def answers(dialect: Dialect) -> Iterator[Answer]:
-    """Every answer, each behind those that it reads."""
+    """Every answer, each behind those that it reads (L6)."""
     known = set(TABLES)
 
     def answer(one: LakeView | LakeFunction, sql: str, *, reading: bool = False) -> Answer:

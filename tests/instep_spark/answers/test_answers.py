@@ -55,7 +55,7 @@ def opened(lake: Path) -> Any:
 
 
 @pytest.mark.parametrize(("name", "given"), QUESTIONS)
-def test_duckdb_answers_as_the_oracle(
+def test_l6_duckdb_answers_as_the_oracle(
     networks: list[Oracle], opened: Any, name: str, given: tuple[int, ...]
 ) -> None:
     assert differences(networks, duckdb_asker(opened), name, given) == ""

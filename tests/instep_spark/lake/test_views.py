@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -334,6 +335,22 @@ def test_the_job_of_the_page_runs(spark: SparkSession, network: Network) -> None
         exec(compile(job.text, "missed_targets.py", "exec"), {})
     assert name_of(network.down) in shown.getvalue()
     del spark
+
+
+def test_the_notebook_over_a_lake_runs_as_a_program(network: Network, tmp_path: Path) -> None:
+    pytest.importorskip("duckdb", reason="DuckDB is not installed")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    page = (PAGE.parent / "jupyter.md").read_text("utf-8")
+    (program,) = [one.text for one in snippets(page) if one.value == "explore_lake.py"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, network.lake.as_uri(), str(tmp_path)],
+        check=False,
+        env={**os.environ, "MPLBACKEND": "Agg"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"availability.png", "failures.png"}
 
 
 def test_a_view_of_which_a_table_is_not_there_is_left_out(
