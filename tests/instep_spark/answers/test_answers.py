@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 SEEDS = range(12)
 WINDOW = (START_US, START_US + 3 * HOUR_US)
 BY_SPARK = (
-    *("alarm_places_at_raise", "impact", "link_load", "availability_between", "repair_between"),
-    *("topology_at", "entities_at"),
+    *("impact", "availability_between", "repair_between", "topology_at", "entities_at"),
+    *(pytest.param(one, marks=pytest.mark.long) for one in ("alarm_places_at_raise", "link_load")),
 )
 """These read all readings and nearly all views."""
 START, END = (datetime.fromtimestamp(at // 1_000_000, UTC) for at in WINDOW)

@@ -22,7 +22,7 @@ from instep_spark import create_views
 from instep_spark.answers import open_lake
 from instep_spark.lake.lake import Lake
 from instep_spark.lake.tables.schema import LAKE_TABLES
-from instep_spark.lake.views import VIEWS
+from instep_spark.lake.views import FUNCTIONS, VIEWS
 from instep_tapi_provider.context import Context, Nested, Node
 from instep_tapi_provider.topology import topology_context
 from tests.docs.snippets_kit import Snippet, snippets
@@ -377,5 +377,9 @@ def test_views_of_a_database_stay(spark: SparkSession, tmp_path: Path) -> None:
         assert set(made) >= VIEWS.keys()
         for name in VIEWS:
             assert spark.sql(f"SELECT * FROM {database}.{name}").collect() == []
+        moments = ", ".join(["TIMESTAMP '2026-01-01'", "TIMESTAMP '2026-02-01'"])
+        for name, one in FUNCTIONS.items():
+            given = moments if len(one.parameters) > 1 else "TIMESTAMP '2026-01-01'"
+            assert spark.sql(f"SELECT * FROM {database}.{name}({given})").collect() == []
     finally:
         spark.sql(f"DROP DATABASE {database} CASCADE")
