@@ -29,8 +29,8 @@ def open_lake(
     url: str, *, storage_options: dict[str, str] | None = None, **config: Any
 ) -> DuckDBPyConnection:
     """A DuckDB database in memory with the tables of a lake, as they are now, and all answers, as
-    views, and as functions with times. Times are UTC, without a zone. Open it again to see what
-    has landed since.
+    tables and views, and as functions with times. Times are UTC, without a zone. Open it again to
+    see what has landed since.
 
     `url`: of the lake, or its folder. `storage_options`: as `deltalake` takes them. `config`: of
     DuckDB. Raises `ConfigurationError` without DuckDB, and where there is no lake.
@@ -81,15 +81,18 @@ def statements(tables: set[str]) -> list[str]:
     """
     known = set(tables)
     made = []
-    for one in answers(DUCKDB):
+    found = list(answers(DUCKDB))
+    # What others build upon is computed once.
+    shared = {name for one in found for name in one.reads}
+    for one in found:
         if known.issuperset(one.reads):
             known.add(one.name)
-            made.append(_statement(one))
+            made.append(_statement(one, kept=one.reading or one.name in shared))
     return made
 
 
-def _statement(one: Answer) -> str:
-    if one.reading:
+def _statement(one: Answer, *, kept: bool) -> str:
+    if kept:
         return f"CREATE TABLE {one.name} AS {one.sql}"
     if not one.parameters:
         return f"CREATE VIEW {one.name} AS {one.sql}"

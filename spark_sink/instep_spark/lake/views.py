@@ -45,10 +45,10 @@ def create_views(
     They are temporary views of the session. With `database`, the views are made in it, beside its
     tables, and stay. A view of which a table is not there is left out.
 
-    Functions tell of a time: `entities_at(moment)` and `topology_at(moment)` what existed then,
+    Functions of the session tell of a time: `entities_at(moment)` and `topology_at(moment)` what existed then,
     `entities_at(moment, as_of)` as far as had landed here at `as_of`, and
-    `availability_between(start, end)`. They are of the session, or of the `database`. The first
-    time of `entities_at` is one of the provider, the second one of ours.
+    `availability_between(start, end)`. The first time of `entities_at` is one of the provider, the
+    second one of ours.
 
     Raises `ConfigurationError` for a class whose members no derivation knows.
     """
@@ -67,7 +67,9 @@ def create_views(
         _create(spark, known, Answer(view.name, view.meaning, view.sql, ("entities",)), view, place)
     for one in _ANSWERS:
         if known.keys() >= set(one.reads):
-            known[one.name] = place.table(one.name) if database else one.name
+            # Spark 4.0 calls no table function of a database.
+            own = database and not one.parameters
+            known[one.name] = place.table(one.name) if own else one.name
             _create(spark, known, one, None, place)
     return [name for name in known if name not in FUNCTIONS]
 
@@ -89,7 +91,7 @@ def _create(
     """Make a view or a function, of the session or of the database. `known`: SQL by name."""
     sources = ", ".join(f"{name} AS (SELECT * FROM {known[name]})" for name in one.reads)
     query = f"WITH {sources} SELECT * FROM ({one.sql})"
-    kept = "" if place.database else "TEMPORARY "
+    kept = "" if place.database and not one.parameters else "TEMPORARY "
     comment = f"COMMENT {comment_literal(one.meaning)}"
     made = f"CREATE OR REPLACE {kept}{{}} {known[one.name]}"
     if one.parameters:

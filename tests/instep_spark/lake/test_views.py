@@ -373,13 +373,14 @@ def test_views_of_a_database_stay(spark: SparkSession, tmp_path: Path) -> None:
         spark.sql(f"CREATE TABLE {database}.changes USING delta LOCATION '{there}'")
         url = tmp_path.as_uri()
         Lake(url, spark, database=database).run(once=True)
-        made = create_views(spark.newSession(), url, database=database)
+        session = spark.newSession()
+        made = create_views(session, url, database=database)
         assert set(made) >= VIEWS.keys()
         for name in VIEWS:
             assert spark.sql(f"SELECT * FROM {database}.{name}").collect() == []
         moments = ", ".join(["TIMESTAMP '2026-01-01'", "TIMESTAMP '2026-02-01'"])
         for name, one in FUNCTIONS.items():
             given = moments if len(one.parameters) > 1 else "TIMESTAMP '2026-01-01'"
-            assert spark.sql(f"SELECT * FROM {database}.{name}({given})").collect() == []
+            assert session.sql(f"SELECT * FROM {name}({given})").collect() == []
     finally:
         spark.sql(f"DROP DATABASE {database} CASCADE")
