@@ -45,8 +45,8 @@ def create_views(
     They are temporary views of the session. With `database`, the views are made in it, beside its
     tables, and stay. A view of which a table is not there is left out.
 
-    Functions of the session tell of a time: `entities_at(moment)` and `topology_at(moment)` what existed then,
-    `entities_at(moment, as_of)` as far as had landed here at `as_of`, and
+    Functions of the session tell of a time: `entities_at(moment)` and `topology_at(moment)` what
+    existed then, `entities_at(moment, as_of)` as far as had landed here at `as_of`, and
     `availability_between(start, end)`. The first time of `entities_at` is one of the provider, the
     second one of ours.
 

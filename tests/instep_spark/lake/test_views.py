@@ -378,7 +378,7 @@ def test_views_of_a_database_stay(spark: SparkSession, tmp_path: Path) -> None:
         assert set(made) >= VIEWS.keys()
         for name in VIEWS:
             assert spark.sql(f"SELECT * FROM {database}.{name}").collect() == []
-        moments = ", ".join(["TIMESTAMP '2026-01-01'", "TIMESTAMP '2026-02-01'"])
+        moments = "TIMESTAMP '2026-01-01', TIMESTAMP '2026-02-01'"
         for name, one in FUNCTIONS.items():
             given = moments if len(one.parameters) > 1 else "TIMESTAMP '2026-01-01'"
             assert session.sql(f"SELECT * FROM {name}({given})").collect() == []
