@@ -19,7 +19,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() + 1))')
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test long coverage check lint types docs wheel bench fuzz properties simulate explore mutations mutants crash chaos pair pooler logs relay wire hostile fmt audit lock clean
+.PHONY: help demo test long coverage check lint types docs wheel bench fuzz properties simulate explore mutations mutants crash chaos pair pooler logs answers dbt relay wire hostile fmt audit lock clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -102,6 +102,13 @@ pooler: $(READY) ## Break PostgreSQL behind a pgbouncer, ROUNDS rounds (20) of e
 
 logs: $(READY) ## Run LOGS random logs (500) through the lake, cut in five ways
 	$(BIN)/python -m tests.instep_spark.lake.random_logs --logs $(or $(LOGS),500) $(ARGS)
+
+answers: $(READY) ## Ask NETWORKS random networks (300), fifty to a lake, by every engine (ARGS="--without-spark")
+	$(BIN)/python -m tests.instep_spark.answers --networks $(or $(NETWORKS),300) $(ARGS)
+
+dbt: $(READY) ## Build the dbt project of a lake of random networks with dbt-duckdb, in build/dbt
+	$(BIN)/python -m tests.instep_spark.answers.dbt_kit build/dbt
+	DBT=build/dbt/bin/dbt $(PYTEST) tests/instep_spark/answers/test_dbt.py $(ARGS)
 
 relay: $(READY) ## Kill a consumer of reports behind a failing relay for MINUTES minutes (10)
 	$(BIN)/python -m tests.crash.sdpi --minutes $(or $(MINUTES),10) $(ARGS)

@@ -8,6 +8,7 @@ Without a lake it makes a small one from a simulated provider first, and that ne
 """
 
 from collections import Counter
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
 
 SEVERITIES = ("WARNING", "MINOR", "MAJOR", "CRITICAL")
 PLACE = ("measured_entity_uuid", "measured_entity_native_id", "measured_entity_class", "node_uuid")
@@ -30,6 +32,11 @@ COLORS = {
     "at risk": "tab:orange",
     "lost": "tab:red",
 }
+
+
+MARKERS = "os^vDP*X"
+LINEAR_S = 60
+"""Where all delays are shorter, the axis is linear."""
 
 
 def read(lake: str, table: str, columns: list[str]) -> list[dict[str, Any]]:
@@ -54,9 +61,12 @@ class Names:
         return str(name or native or f"a {kind or 'place'} without a name")
 
     def node(self, alarm: dict[str, Any]) -> str:
-        """The node that an alarm is raised at, or what else it is raised at."""
+        """The node that an alarm is raised at; else what else it is at, a link told as one."""
         node = alarm["node_uuid"] or self._nodes.get(alarm["measured_entity_uuid"])
-        return str(self._names.get(node) or self.measured(alarm))
+        if node in self._names:
+            return str(self._names[node])
+        link = "link " if alarm["measured_entity_class"] == "LINK" else ""
+        return f"{link}{self.measured(alarm)}"
 
 
 def save(figure: Figure, axes: Axes, path: Path, title: str, nothing: str = "") -> None:
@@ -92,7 +102,9 @@ def heat_map(lake: str, path: Path, most: int = 25) -> Counter[tuple[str, str]]:
         axes.set_xticks(range(len(SEVERITIES)), SEVERITIES)
         axes.set_yticks(range(len(nodes)), nodes)
         figure.colorbar(image, label="episodes")
-    title = "Alarm episodes by node and worst severity"
+    axes.set_xlabel("worst severity")
+    axes.set_ylabel("node, or what else it is at")
+    title = "Alarm episodes by place and worst severity"
     save(figure, axes, path, title, "" if nodes else "no alarm was raised")
     return counts
 
@@ -119,15 +131,23 @@ def fidelity(lake: str, path: Path) -> int:
     columns = ["stream", "minute", "worst_read_delay_s", "zone"]
     minutes = [m for m in read(lake, "stream_health", columns) if m["zone"]]
     figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
-    for zone, color in COLORS.items():
-        those = [minute for minute in minutes if minute["zone"] == zone]
-        times = [minute["minute"] for minute in those]
-        delays = [minute["worst_read_delay_s"] for minute in those]
-        axes.scatter(times, delays, color=color, label=zone, s=16)
-    axes.set(ylabel="worst of the minute, in seconds", yscale="symlog")
+    streams = sorted({minute["stream"] for minute in minutes})
+    for stream, marker in zip(streams, cycle(MARKERS), strict=False):
+        for zone, color in COLORS.items():
+            those = [m for m in minutes if (m["stream"], m["zone"]) == (stream, zone)]
+            if those:
+                times = [minute["minute"] for minute in those]
+                delays = [minute["worst_read_delay_s"] for minute in those]
+                label = f"{stream[:20]}: {zone}"
+                axes.scatter(times, delays, color=color, marker=marker, label=label, s=24)
+    worst = max((minute["worst_read_delay_s"] for minute in minutes), default=0)
+    if worst > LINEAR_S:
+        axes.set_yscale("symlog", linthresh=1)
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.set(xlabel="minute (UTC)", ylabel="longest read delay of the minute (s)")
     axes.set_ylim(bottom=0)
     if minutes:
-        axes.legend()
+        axes.legend(fontsize="small")
         figure.autofmt_xdate()
     save(figure, axes, path, "Read delay", "" if minutes else "no stream was followed")
     return len(minutes)

@@ -1,8 +1,8 @@
 """`python -m bench.lake.questions`: the seconds of each question of an operator, by engine.
 
-The lake has a network of topohub, connectivity services over it, and detectors that raise and
-clear. A second time is measured after a first answer: with the tables' logs known, and classes
-loaded.
+The lake has networks of topohub, each of a consumer of its own, connectivity services over them,
+and detectors that raise and clear. A second time is measured after a first answer: with the tables'
+logs known, and classes loaded.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-import duckdb
 import polars as pl
 import pyarrow as pa
 import typer
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from deltalake import write_deltalake
 from markdown_it import MarkdownIt
 
 from instep_spark import Lake, create_views
+from instep_spark.answers import open_lake
 from instep_spark.landing_schema import CHANGES, arrow_schema
 from instep_spark.session import SparkOptions, open_session
 from instep_tapi_provider.context import Nested
 from instep_tapi_provider.topology import topology_context
 
 if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
     from pyspark.sql import SparkSession
 
 _PAGE: Final = Path(__file__).resolve().parents[2] / "docs/how-to/questions.md"
@@ -37,23 +38,39 @@ Ask = Callable[[str], int]
 """Asks a question and returns the number of rows of the answer."""
 
 
-def main(topology: str = "sndlib/abilene", services: int = 50, alarms: int = 500) -> None:
-    """Land a network and alarms that are raised and cleared, and ask."""
+def main(
+    topology: str = "sndlib/abilene",
+    services: int = 50,
+    alarms: int = 500,
+    consumers: int = 1,
+    *,
+    without_spark: bool = False,
+) -> None:
+    """Land networks and alarms that are raised and cleared, and ask. `without_spark`: its own times
+    are not measured, since they grow to minutes.
+    """
     spark = open_session(SparkOptions(master="local[2]"))
     with TemporaryDirectory() as folder:
         lake = Path(folder)
-        write_deltalake(lake / "changes", _landed(topology, services, alarms))
+        write_deltalake(lake / "changes", _landed(topology, services, alarms, consumers))
         Lake(lake.as_uri(), spark).run(once=True)
-        with_spark, without = _PAGE.read_text("utf-8").split("## Without Spark\n")
-        without, _ = without.split("## With Polars\n")
-        (_, *asked), (recipe, *others) = _fences(with_spark), _fences(without)
-        views = recipe[recipe.index("CREATE VIEW") :].partition('"""')[0]
-        engines = (_duckdb(lake, views), _polars(lake))
-        typer.echo("| Question | Spark | DuckDB | Polars |\n| --- | --- | --- | --- |")
+        began = time.perf_counter()
+        opened = open_lake(str(lake))
+        opening_s = time.perf_counter() - began
+        (entities,) = opened.sql("SELECT count(*) FROM entities").fetchall()[0]
+        typer.echo(f"{entities} entities; `open_lake` takes {opening_s:.2f} s\n")
+        _, with_spark = _PAGE.read_text("utf-8").split("## The questions\n")
+        with_spark, _ = with_spark.split("## Without Spark\n")
+        questions = _fences(with_spark)
+        engines = [_duckdb(opened), _polars(lake)]
+        names = ["DuckDB", "Polars"]
+        if not without_spark:
+            engines.insert(0, _spark(spark, lake))
+            names.insert(0, "Spark")
+        typer.echo(f"| Question | {' | '.join(names)} |\n|{' --- |' * (len(names) + 1)}")
         titles = [line for line in with_spark.splitlines() if line.endswith("?")]
-        ask = _spark(spark, lake)
-        for title, question, other in zip(titles, asked, others, strict=True):
-            cells = [_seconds(ask, question), *(_seconds(engine, other) for engine in engines)]
+        for title, question in zip(titles, questions, strict=True):
+            cells = [_seconds(engine, question) for engine in engines]
             typer.echo(f"| {title} | {' | '.join(cells)} |")
     spark.stop()
 
@@ -68,13 +85,8 @@ def _spark(spark: SparkSession, lake: Path) -> Ask:
     return lambda question: len(session.sql(question).collect())
 
 
-def _duckdb(lake: Path, views: str) -> Ask:
-    known = duckdb.connect()
-    for name in _TABLES:
-        found = QueryBuilder().register(name, DeltaTable(lake / name))
-        known.register(name, pa.table(found.execute(f"SELECT * FROM {name}")))
-    known.execute(views)
-    return lambda question: int(known.sql(question).to_arrow_table().num_rows)
+def _duckdb(opened: DuckDBPyConnection) -> Ask:
+    return lambda question: int(opened.sql(question).to_arrow_table().num_rows)
 
 
 def _polars(lake: Path) -> Ask:
@@ -97,7 +109,7 @@ def _seconds(ask: Ask, question: str) -> str:
     return f"{time.perf_counter() - began:.2f}"
 
 
-def _landed(topology: str, services: int, alarms: int) -> pa.Table:
+def _landed(topology: str, services: int, alarms: int, consumers: int) -> pa.Table:
     """The rows of `changes`."""
     context = topology_context(topology, services=services)
     stated = [
@@ -106,7 +118,7 @@ def _landed(topology: str, services: int, alarms: int) -> pa.Table:
     ]
     ports = [node for node in context.nodes.values() if node.cls == "NODE_EDGE_POINT"]
     stated += list(_alarms([port.uuid for port in ports], alarms))
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for ordinal, (key, name, parents, body, ends) in enumerate(stated, 1):
         at = _START_US + ordinal * 1_000_000
         place = (
@@ -121,7 +133,8 @@ def _landed(topology: str, services: int, alarms: int) -> pa.Table:
             1,
         )
         content = (True, ends, "", body, None, None, at)
-        rows.append((*("c", "s", ordinal, key, "CREATE_UPDATE"), *place, *content))
+        rest = ("s", ordinal, key, "CREATE_UPDATE", *place, *content)
+        rows += [(f"c{number}", *rest) for number in range(consumers)]
     schema = arrow_schema(CHANGES)
     columns = zip(*rows, strict=True)
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema)

@@ -12,6 +12,8 @@ from instep.ports.lake import (
     LakeDerivation,
     LakeEntityTable,
     LakeEpisodeTable,
+    LakeFunction,
+    LakeReading,
     LakeView,
     TypedModel,
 )
@@ -21,6 +23,8 @@ __all__ = [
     "EPISODE_TABLES",
     "EVENT_DETAILS",
     "EVENT_SQL",
+    "FUNCTIONS",
+    "READINGS",
     "VIEWS",
     "read_envelopes",
     "read_time",
@@ -31,6 +35,8 @@ _ALL: Final = tuple(one for one in find_derivations().values() if isinstance(one
 EPISODE_TABLES: Final[tuple[LakeEpisodeTable, ...]] = sum((one.episodes for one in _ALL), ())
 ENTITY_TABLES: Final[tuple[LakeEntityTable, ...]] = sum((one.entities for one in _ALL), ())
 VIEWS: Final[tuple[LakeView, ...]] = sum((one.views for one in _ALL), ())
+READINGS: Final[tuple[LakeReading, ...]] = sum((one.readings for one in _ALL), ())
+FUNCTIONS: Final[tuple[LakeFunction, ...]] = sum((one.functions for one in _ALL), ())
 _NO_EVENT: Final = (
     "CAST(NULL AS STRUCT<event_start_at: TIMESTAMP, event_spread: STRING, event_precision: STRING>)"
 )

@@ -37,6 +37,7 @@ ALL_RULES = [
     "L3",
     "L4",
     "L5",
+    "L6",
     "L7",
 ]
 SOURCES = {

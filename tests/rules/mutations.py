@@ -816,6 +816,13 @@ _LAKE: Final = [
         "::test_l5_what_was_restored_or_removed_is_made_again_although_nothing_lands",
     ),
     Mutation(
+        "L6",
+        "spark_sink/instep_spark/answers/definitions.py::answers",
+        "yield answer(one, dialect.spell(one.sql))",
+        "yield answer(one, one.sql)",
+        "tests/instep_spark/answers/test_answers.py::test_l6_duckdb_answers_as_the_oracle",
+    ),
+    Mutation(
         "L7",
         f"{_L}tables/base.py::LakeTable.lay_out",
         'layout == "auto"',

@@ -11,8 +11,9 @@ from instep_tapi.facts.classes import CLASSES_FILE
 from instep_tapi.facts.times import time_us
 from instep_tapi.lake.alarms import ALARMS
 from instep_tapi.lake.event_times import EVENT_SQL, read_envelopes
+from instep_tapi.lake.readings import READINGS
 from instep_tapi.lake.topology import TOPOLOGY
-from instep_tapi.lake.views import VIEWS
+from instep_tapi.lake.views import FUNCTIONS, VIEWS
 
 __all__ = ["derivation", "typed_model"]
 
@@ -30,6 +31,8 @@ derivation: Final = LakeDerivation(
     event_sql=EVENT_SQL,
     episodes=(ALARMS,),
     entities=(TOPOLOGY,),
+    readings=READINGS,
     views=VIEWS,
+    functions=FUNCTIONS,
     typed=typed_model,
 )

@@ -6,14 +6,18 @@ a function and SQL, the lake calls the function for rows that it holds itself, a
 where Spark computes in bulk. Both must say the same of every row: what a table holds must not
 depend on how the rows were cut into batches (L1).
 
-The SQL reads the columns of `changes`, above all `class`, `body`, `envelope`, `parent_address`,
-`event_at` and `appended_at`.
+The SQL of tables reads the columns of `changes`, above all `class`, `body`, `envelope`,
+`parent_address`, `event_at` and `appended_at`.
+
+Ready answers are defined once for all engines: *readings* say which members of a body are columns,
+and each engine reads JSON in its own way; *views* and *functions* are queries over them, in the SQL
+that Spark and DuckDB have in common.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -23,6 +27,10 @@ __all__ = [
     "LakeDerivation",
     "LakeEntityTable",
     "LakeEpisodeTable",
+    "LakeFunction",
+    "LakeList",
+    "LakeMember",
+    "LakeReading",
     "LakeView",
     "TypedClass",
     "TypedColumn",
@@ -45,9 +53,66 @@ class LakeView(NamedTuple):
     name: str
     meaning: str
     sql: str
-    """A query over other views and tables, by their names."""
+    """A query over other views and tables, by their names; one that is an answer speaks the SQL
+    that engines have in common (`instep_spark.answers.dialects`)."""
     columns: tuple[tuple[str, str], ...] = ()
     """Each column with its comment; none: as the query names them."""
+
+
+class LakeFunction(NamedTuple):
+    """A question with a time in it: a view with parameters."""
+
+    name: str
+    meaning: str
+    parameters: tuple[tuple[str, bool], ...]
+    """The name of each, a time, and whether it may be left out: it is null then."""
+    sql: str
+    """As that of a view. A name of a parameter stands for its value, and is no column's."""
+
+
+class LakeMember(NamedTuple):
+    """A column of a reading: a member of a JSON object."""
+
+    name: str
+    paths: tuple[tuple[str, ...], ...]
+    """Names of members, without modules, that lead to it; the first path that states it counts.
+    A step `[0]` is the first one of a list. No path: the entity's own uuid."""
+    kind: Literal["text", "number", "identity", "word", "texts"] = "text"
+    """text: as it is, or JSON. number: DOUBLE. identity: its short form, without module and
+    `prefix`. word: the first word in capitals. texts: the last step of each member of a list."""
+    prefix: str = ""
+    parent: str = ""
+    """In place of paths: the uuid of the entity of this kind, such as `node`, in the
+    parent-address."""
+
+
+class LakeList(NamedTuple):
+    """A list in a body that a reading has a row for each member of."""
+
+    position: str
+    """The column with the place in the list, counted from 0."""
+    paths: tuple[tuple[str, ...], ...]
+    """As those of `LakeMember`, from the body, or from a member of the list before."""
+
+
+class LakeReading(msgspec.Struct, frozen=True, kw_only=True):
+    """Members of the bodies of some classes as columns, behind consumer, stream, id, key and class:
+    what answers are made of. A row for each entity, or for each member of its lists.
+    """
+
+    name: str
+    meaning: str
+    classes: tuple[str, ...]
+    """None: all."""
+    members: tuple[LakeMember, ...]
+    """Of the entity."""
+    lists: tuple[LakeList, ...] = ()
+    """Each within a member of the one before."""
+    listed: tuple[LakeMember, ...] = ()
+    """Of a member of the innermost list."""
+    history: bool = False
+    """Of `entity_history`, with ordinal, valid_from, valid_to, valid_to_basis and open, in place of
+    `entities`."""
 
 
 class EnvelopeColumns(NamedTuple):
@@ -181,7 +246,9 @@ class LakeDerivation(msgspec.Struct, frozen=True, kw_only=True):
     `event_start_at` (TIMESTAMP) and `event_precision` (STRING)."""
     episodes: tuple[LakeEpisodeTable, ...] = ()
     entities: tuple[LakeEntityTable, ...] = ()
+    readings: tuple[LakeReading, ...] = ()
     views: tuple[LakeView, ...] = ()
     """Each behind those that it reads."""
+    functions: tuple[LakeFunction, ...] = ()
     typed: Callable[[], TypedModel] | None = None
     """Reads the classes that get typed views and tables; called when first asked for."""

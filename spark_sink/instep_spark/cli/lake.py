@@ -9,6 +9,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -22,8 +23,10 @@ from instep.cli.signals import outlive_hangup
 from instep.cli.store import ConfigArgument
 from instep.config.file import ConsumerConfiguration, default_path, load
 from instep.errors import ConfigurationError
+from instep_spark.answers.dbt_project import write_dbt_project
 from instep_spark.lake.lake import Lake, RunProgress
 from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, PipelineStep, check_tables
+from instep_spark.lake.tables.schema import LAKE_TABLES
 from instep_spark.lake.typed_views import typed_name
 from instep_spark.lake.verify import Comparison
 from instep_spark.options import DeltaOptions
@@ -188,6 +191,22 @@ def messages(
     _each(_lakes(config), copy, output)
 
 
+def dbt(
+    folder: Annotated[Path, typer.Argument(help="Where to write it: an empty folder.")],
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Write a dbt project with all answers, for dbt-duckdb.
+
+    `LAKE_URL` tells `dbt build` which lake to read.
+    """
+    columns = {
+        name: {column.name: column.meaning for column in table.columns}
+        for name, table in LAKE_TABLES.items()
+    }
+    written = write_dbt_project(folder, columns)
+    _print([{"project": str(folder), "files": len(written)}], output)
+
+
 lake: Final[Mapping[str, Callable[..., None]]] = {
     "run": run,
     "optimize": optimize,
@@ -198,6 +217,7 @@ lake: Final[Mapping[str, Callable[..., None]]] = {
     "verify": verify,
     "audit": audit,
     "messages": messages,
+    "dbt": dbt,
 }
 """Make tables of state, history and alarms in a lake."""
 

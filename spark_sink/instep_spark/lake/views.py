@@ -6,17 +6,13 @@ nothing has to be rebuilt when it changes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
-from instep.ports.lake import LakeEntityTable, LakeView
-from instep_spark.derivations import ENTITY_TABLES
-from instep_spark.derivations import VIEWS as DERIVED_VIEWS
-from instep_spark.lake.bitemporal import ENTITIES_AT, EPISODES, INTERVALS
-from instep_spark.lake.sql.literals import text
+from instep.ports.lake import LakeView
+from instep_spark.answers.definitions import Answer, answers
+from instep_spark.answers.dialects import SPARK
 from instep_spark.lake.tables.base import table_exists
-from instep_spark.lake.tables.entities import DerivedTable
 from instep_spark.lake.tables.schema import LAKE_TABLES
 from instep_spark.lake.typed_views import typed_name, typed_reference, typed_view
 from instep_spark.landing_schema import TABLES, comment_literal
@@ -25,16 +21,13 @@ from instep_spark.place import LakePlace
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["VIEWS", "create_views", "views_reference"]
+__all__ = ["FUNCTIONS", "VIEWS", "create_views", "views_reference"]
 
-VIEWS: Final = {view.name: view for view in (INTERVALS, *EPISODES, *DERIVED_VIEWS)}
+_ANSWERS: Final = tuple(answers(SPARK))
+VIEWS: Final = {one.name: one for one in _ANSWERS if not one.parameters}
 """The views, each behind those that it reads."""
-_AT: Final = """
-    CREATE OR REPLACE TEMPORARY FUNCTION {name}_at(moment TIMESTAMP) RETURNS TABLE
-    RETURN SELECT * FROM {name}_history
-    WHERE valid_from <= moment AND (open OR valid_to > moment)
-"""
-_WORD: Final = re.compile(r"\w+")
+FUNCTIONS: Final = {one.name: one for one in _ANSWERS if one.parameters}
+"""The functions, which read tables and views."""
 
 
 def create_views(
@@ -52,9 +45,10 @@ def create_views(
     They are temporary views of the session. With `database`, the views are made in it, beside its
     tables, and stay. A view of which a table is not there is left out.
 
-    Functions of the session tell what was: `entities_at(moment)` and `topology_at(moment)` what
-    existed then, `entities_at(moment, as_of)` as far as had landed here at `as_of`. The first takes
-    times of the provider, the second one of ours. `topology_history` is a view of the session, too.
+    Functions of the session tell of a time: `entities_at(moment)` and `topology_at(moment)` what
+    existed then, `entities_at(moment, as_of)` as far as had landed here at `as_of`, and
+    `availability_between(start, end)`. The first time of `entities_at` is one of the provider, the
+    second one of ours.
 
     Raises `ConfigurationError` for a class whose members no derivation knows.
     """
@@ -68,23 +62,16 @@ def create_views(
     if not database:
         for name, table in known.items():
             spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS SELECT * FROM {table}")
-    for view in (*VIEWS.values(), *typed):
-        words = {"entities"} if view.columns else set(_WORD.findall(view.sql))
-        read = [name for name in (*TABLES, *LAKE_TABLES, *VIEWS) if name in words]
-        if not known.keys() >= set(read):
-            continue
-        sources = ", ".join(f"{name} AS (SELECT * FROM {known[name]})" for name in read)
+    for view in typed:
         known[view.name] = place.table(view.name) if database else view.name
-        made = f"{'' if database else 'TEMPORARY'} VIEW {known[view.name]}"
-        comment = comment_literal(view.meaning)
-        query = f"WITH {sources} SELECT * FROM ({view.sql})"
-        spark.sql(f"CREATE OR REPLACE {made} {_ddl(view)}COMMENT {comment} AS {query}")
-    if "entity_history" in known:
-        history = known["entity_history"]
-        spark.sql(ENTITIES_AT.format(history=history, changes=known["changes"]))
-        for derived in ENTITY_TABLES:
-            _create_at(spark, place, history, derived)
-    return list(known)
+        _create(spark, known, Answer(view.name, view.meaning, view.sql, ("entities",)), view, place)
+    for one in _ANSWERS:
+        if known.keys() >= set(one.reads):
+            # Spark 4.0 calls no table function of a database.
+            own = database and not one.parameters
+            known[one.name] = place.table(one.name) if own else one.name
+            _create(spark, known, one, None, place)
+    return [name for name in known if name not in FUNCTIONS]
 
 
 def _is_table(spark: SparkSession, place: LakePlace, name: str) -> bool:
@@ -94,28 +81,45 @@ def _is_table(spark: SparkSession, place: LakePlace, name: str) -> bool:
     return not place.database or spark.catalog.getTable(table).tableType != "VIEW"
 
 
-def _create_at(
-    spark: SparkSession, place: LakePlace, history: str, derived: LakeEntityTable
+def _create(
+    spark: SparkSession,
+    known: dict[str, str],
+    one: Answer,
+    typed: LakeView | None,
+    place: LakePlace,
 ) -> None:
-    classes = ", ".join(map(text, derived.classes))
-    rows = spark.sql(f"SELECT *, false AS ends FROM {history} WHERE class IN ({classes})")
-    made = DerivedTable(derived, place).project(rows)
-    made = made.select(
-        *(column.name for column in LAKE_TABLES[derived.name].columns),
-        *("valid_from", "valid_to", "valid_to_basis", "open"),
-    )
-    made.createOrReplaceTempView(f"{derived.name}_history")
-    spark.sql(_AT.format(name=derived.name))
+    """Make a view or a function, of the session or of the database. `known`: SQL by name."""
+    sources = ", ".join(f"{name} AS (SELECT * FROM {known[name]})" for name in one.reads)
+    query = f"WITH {sources} SELECT * FROM ({one.sql})"
+    kept = "" if place.database and not one.parameters else "TEMPORARY "
+    comment = f"COMMENT {comment_literal(one.meaning)}"
+    made = f"CREATE OR REPLACE {kept}{{}} {known[one.name]}"
+    if one.parameters:
+        optional = " DEFAULT CAST(NULL AS TIMESTAMP)"
+        declared = ", ".join(
+            f"{name} TIMESTAMP{optional if may_be_left_out else ''}"
+            for name, may_be_left_out in one.parameters
+        )
+        made = made.format("FUNCTION")
+        spark.sql(f"{made}({declared}) RETURNS TABLE {comment} RETURN {query}")
+        return
+    columns = _ddl(typed) if typed is not None else ""
+    spark.sql(f"{made.format('VIEW')} {columns}{comment} AS {query}")
 
 
 def _ddl(view: LakeView) -> str:
     """SQL: the columns with their comments, for `CREATE VIEW … (…)`."""
     named = (f"`{name}` COMMENT {comment_literal(meaning)}" for name, meaning in view.columns)
-    return f"({', '.join(named)}) " if view.columns else ""
+    return f"({', '.join(named)}) "
 
 
 def views_reference() -> str:
     """The views as a table of the reference, in Markdown."""
     rows = "\n".join(f"| `{view.name}` | {view.meaning} |" for view in VIEWS.values())
     views = f"## Views\n\n| View | What it shows |\n| --- | --- |\n{rows}"
-    return f"{views}\n\n{typed_reference()}"
+    rows = "\n".join(
+        f"| `{one.name}({', '.join(name for name, _ in one.parameters)})` | {one.meaning} |"
+        for one in FUNCTIONS.values()
+    )
+    functions = f"## Functions\n\n| Function | What it tells |\n| --- | --- |\n{rows}"
+    return f"{views}\n\n{functions}\n\n{typed_reference()}"

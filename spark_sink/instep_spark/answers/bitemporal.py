@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import Final
 
 from instep.alignment.lag import Fidelity
-from instep.ports.lake import LakeView
+from instep.ports.lake import LakeFunction, LakeView
 from instep_spark.derivations import EPISODE_TABLES
 from instep_spark.identity import DEFAULT_ID
 
 __all__ = ["ENTITIES_AT", "EPISODES", "INTERVALS"]
 
-_US: Final = "unix_micros({})"
 _PROOF: Final = (
     "`known_from`, `known_until`: our time when what began and what ended {0} had landed; null "
     "where it is open, or `changes` no longer has the row. `basis`: STATED, SWEPT (only a sweep "
@@ -24,7 +23,10 @@ _PROOF: Final = (
     "fidelity zone of the minute in which the end was read; of an open one, of the newest minute. "
     "`uncertain_s`: the last seconds of {0} that nothing proves: those since the entity was seen "
     "last, where it was swept or is unproven; outside of full fidelity, the reading delay, within "
-    "which compaction may have hidden states."
+    "which compaction may have hidden states. `proven_until`: where they begin, or earlier: the "
+    "last time of which the attempt that saw the entity last has read something. So it is before "
+    "the end of what is open, and of what ended between two attempts, when states may have come "
+    "and gone."
 )
 
 
@@ -32,38 +34,46 @@ def _proven(name: str, table: str, what: str, ordinal: str, begin: str, end: str
     """The rows of a table of intervals with their proof. `ordinal`, `begin`, `end`: the columns
     that tell what row of `changes` began one, and its times.
     """
-    at_begin, at_end = _US.format(begin), _US.format("upto")
     return LakeView(
         name,
         f"`{table}` with its proof. {_PROOF.format(what)}",
         f"""
     WITH landed AS (
-        SELECT consumer, stream, ordinal, committed_at,
-            {DEFAULT_ID} AS id
+        SELECT consumer, stream, ordinal, committed_at, attempt, {DEFAULT_ID} AS id,
+            lag(attempt) OVER (PARTITION BY consumer, stream, {DEFAULT_ID} ORDER BY ordinal)
+                AS attempt_before
         FROM changes
+    ), heard AS (
+        SELECT consumer, stream, attempt, greatest(max(appended_at),
+            max(CASE WHEN kind IN ('SWEEP', 'POSITION') THEN committed_at END)) AS heard_at
+        FROM changes GROUP BY consumer, stream, attempt
     ), marked AS (
         SELECT h.*, CASE WHEN h.ended_by = 'SWEEP' THEN 'SWEPT'
             WHEN h.open AND e.proven = false THEN 'UNPROVEN' ELSE 'STATED' END AS basis
         FROM {table} h LEFT JOIN entities e
             ON h.open AND e.consumer = h.consumer AND e.stream = h.stream AND e.id = h.id
     ), sighted AS (
-        SELECT m.consumer, m.stream, m.id, m.{ordinal}, max(l.committed_at) AS seen_at
+        SELECT m.consumer, m.stream, m.id, m.{ordinal}, max(l.committed_at) AS seen_at,
+            max(l.attempt) AS seen_attempt
         FROM marked m JOIN landed l
             ON l.consumer = m.consumer AND l.stream = m.stream AND l.id = m.id
-        WHERE m.basis <> 'STATED' AND (m.open OR l.ordinal < m.end_ordinal)
+        WHERE m.open OR m.basis = 'SWEPT' AND l.ordinal < m.end_ordinal
         GROUP BY m.consumer, m.stream, m.id, m.{ordinal}
-    ), newest AS (
-        SELECT consumer, stream, max_by(named_struct('zone', zone, 'delay_s', worst_read_delay_s),
-            minute) AS reading
-        FROM stream_health WHERE zone IS NOT NULL GROUP BY consumer, stream
     ), minutes AS (
-        SELECT consumer, stream, minute,
-            named_struct('zone', zone, 'delay_s', worst_read_delay_s) AS reading
+        SELECT consumer, stream, minute, zone,
+            CAST(round(worst_read_delay_s * 1e6) AS BIGINT) AS delay_us
         FROM stream_health
+    ), newest AS (
+        SELECT consumer, stream, max_by(zone, minute) AS zone, max_by(delay_us, minute) AS delay_us
+        FROM minutes WHERE zone IS NOT NULL GROUP BY consumer, stream
     ), timed AS (
-        SELECT m.*, b.committed_at AS known_from, u.committed_at AS known_until, seen_at,
-            CASE WHEN m.open THEN n.reading ELSE t.reading END AS reading,
-            coalesce(m.{end}, current_timestamp()) AS upto
+        SELECT m.*, b.committed_at AS known_from, u.committed_at AS known_until,
+            CASE WHEN m.open THEN n.zone ELSE t.zone END AS zone,
+            CASE WHEN m.open THEN n.delay_us ELSE t.delay_us END AS delay_us,
+            unix_micros(m.{begin}) AS begin_us, unix_micros(s.seen_at) AS seen_us,
+            unix_micros(coalesce(m.{end}, current_timestamp())) AS upto_us,
+            unix_micros(CASE WHEN m.open OR u.attempt_before < u.attempt THEN d.heard_at
+                ELSE m.{end} END) AS heard_us
         FROM marked m
         LEFT JOIN landed b ON b.consumer = m.consumer AND b.stream = m.stream
             AND b.ordinal = m.{ordinal}
@@ -71,20 +81,22 @@ def _proven(name: str, table: str, what: str, ordinal: str, begin: str, end: str
             AND u.ordinal = m.end_ordinal
         LEFT JOIN sighted s ON s.consumer = m.consumer AND s.stream = m.stream AND s.id = m.id
             AND s.{ordinal} = m.{ordinal}
+        LEFT JOIN heard d ON d.consumer = m.consumer AND d.stream = m.stream
+            AND d.attempt = CASE WHEN m.open THEN coalesce(s.seen_attempt, b.attempt)
+                ELSE u.attempt_before END
         LEFT JOIN newest n ON n.consumer = m.consumer AND n.stream = m.stream
         LEFT JOIN minutes t ON t.consumer = m.consumer AND t.stream = m.stream
             AND t.minute = date_trunc('MINUTE', u.committed_at)
     ), doubted AS (
-        SELECT *, reading.zone AS zone, ({at_end} - {at_begin}) / 1e6D
-            AS length_s,
-            CASE WHEN basis = 'STATED' THEN 0D
-                ELSE ({at_end} - {_US.format(f"coalesce(seen_at, {begin})")}) / 1e6D
-                END AS unseen_s,
-            CASE WHEN reading.zone <> '{Fidelity.FULL}' THEN reading.delay_s ELSE 0D END AS hidden_s
+        SELECT *, greatest(begin_us, least(upto_us,
+            CASE WHEN basis = 'STATED' THEN upto_us ELSE coalesce(seen_us, begin_us) END,
+            CASE WHEN zone <> '{Fidelity.FULL}' THEN upto_us - delay_us ELSE upto_us END))
+            AS proven_us
         FROM timed
     )
-    SELECT * EXCEPT (seen_at, reading, upto, length_s, unseen_s, hidden_s),
-        greatest(0D, least(length_s, greatest(unseen_s, coalesce(hidden_s, 0D)))) AS uncertain_s
+    SELECT * EXCEPT (delay_us, begin_us, seen_us, upto_us, heard_us, proven_us),
+        timestamp_micros(greatest(begin_us, least(proven_us, heard_us))) AS proven_until,
+        greatest(0e0, (upto_us - proven_us) / 1e6) AS uncertain_s
     FROM doubted
     """,
     )
@@ -98,18 +110,20 @@ EPISODES: Final = tuple(
     _proven(one.intervals, one.name, one.noun, one.begin, one.begin_at, one.end_at)
     for one in EPISODE_TABLES
 )
-ENTITIES_AT: Final = """
-    CREATE OR REPLACE TEMPORARY FUNCTION entities_at(
-        moment TIMESTAMP, as_of TIMESTAMP DEFAULT CAST(NULL AS TIMESTAMP)
-    ) RETURNS TABLE RETURN
+ENTITIES_AT: Final = LakeFunction(
+    "entities_at",
+    "What existed at a moment of the provider, as far as we knew it at a moment of ours, `as_of`.",
+    (("moment", False), ("as_of", True)),
+    """
     WITH unknown AS (
-        SELECT consumer, stream, ordinal FROM {changes} WHERE committed_at > as_of
+        SELECT consumer, stream, ordinal FROM changes WHERE committed_at > as_of
     )
-    SELECT h.* FROM {history} h
-    LEFT ANTI JOIN unknown b
+    SELECT h.* FROM entity_history h
+    LEFT JOIN unknown b
         ON b.consumer = h.consumer AND b.stream = h.stream AND b.ordinal = h.ordinal
     LEFT JOIN unknown e
         ON e.consumer = h.consumer AND e.stream = h.stream AND e.ordinal = h.end_ordinal
-    WHERE valid_from <= moment AND (open OR valid_to > moment OR e.ordinal IS NOT NULL)
-"""
-"""What existed at a moment of the provider, as far as we knew it at a moment of ours."""
+    WHERE b.ordinal IS NULL AND h.valid_from <= moment
+        AND (h.open OR h.valid_to > moment OR e.ordinal IS NOT NULL)
+    """,
+)
