@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from instep.cli.output import duration, plain_lines, stamp
+from instep.cli.output import plain_lines, stamp
 from instep.conformance import Evidence, Level, Report, Result, Status
+from instep.model.durations import duration
 
 __all__ = ["page"]
 

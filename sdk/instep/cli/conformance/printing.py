@@ -13,9 +13,10 @@ from rich.text import Text
 
 from instep.cli.conformance.junit import junit
 from instep.cli.conformance.page import page
-from instep.cli.output import duration, json_line, plain, stamp
+from instep.cli.output import json_line, plain, stamp
 from instep.conformance import Report, Result, Status
 from instep.errors import ConfigurationError
+from instep.model.durations import duration
 
 __all__ = ["HtmlOption", "JunitOption", "ReportFormat", "ReportFormatOption", "print_report"]
 
