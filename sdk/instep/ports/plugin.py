@@ -5,18 +5,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from instep.model.records import RecordChunk
 from instep.model.streams import StreamInfo
 from instep.ports.listener import Listener
+from instep.ports.publish_target import PublishTarget
 from instep.ports.reader import StoreReader
 from instep.ports.sink import (
     Sink,
 )
 from instep.ports.source import Source
 
-__all__ = ["SinkPlugin", "SourcePlugin", "Verifier", "VerifierPlugin"]
+__all__ = ["SinkPlugin", "SourcePlugin", "TargetPlugin", "Verifier", "VerifierPlugin"]
 
 
 class SourcePlugin(Protocol):
@@ -44,6 +46,23 @@ class SourcePlugin(Protocol):
 
         Never raises: what cannot be read still is `Unreadable` in the chunk (A11).
         """
+        ...
+
+
+class TargetPlugin(Protocol):
+    """What an entry point of `instep.targets` names: where the events of a publisher go.
+
+    It may have `shown` and `options`, as a `SinkPlugin`. Methods must not block.
+    """
+
+    def check(self, options: Mapping[str, Any], where: str) -> None:
+        """Raise `ConfigurationError` for anything wrong; connect to nothing."""
+        ...
+
+    def build(
+        self, options: Mapping[str, Any], where: str
+    ) -> AbstractAsyncContextManager[PublishTarget]:
+        """A target, not yet connected. It may be asked for again, after an error."""
         ...
 
 
