@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from instep.config.entry_points import broken
 from instep.config.file import ConsumerConfiguration, PluginConfiguration, PublisherConfiguration
+from instep.config.options import unknown_classes
 from instep.config.shown import masked
 from instep.errors import ConfigurationError
 
@@ -170,8 +171,13 @@ def warnings_of(consumer: ConsumerConfiguration) -> list[str]:
     """What a good configuration may lose all the same, as its source says it (`SourcePlugin`)."""
     plugin = source_plugin(consumer.source.kind)
     warnings = getattr(plugin, "warnings", None)
+    known = getattr(plugin, "classes", None)
     with _errors_of(consumer.source, _SOURCES):
-        return [] if warnings is None else list(warnings(consumer.source.options))
+        told = [] if warnings is None else list(warnings(consumer.source.options))
+        if known is not None:
+            order = consumer.settings.start_order
+            told += unknown_classes(order, known, "settings.start_order")
+        return told
 
 
 def shown_source(part: PluginConfiguration) -> dict[str, Any]:

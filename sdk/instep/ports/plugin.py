@@ -25,8 +25,9 @@ class SourcePlugin(Protocol):
     """What an entry point of `instep.sources` names.
 
     It may have `deviations` besides: kind → what that departure from the specification means;
-    `shown` and `options`, as a `SinkPlugin`; and `warnings(options)`: sentences about what may be
-    lost with these options, which `instep check` shows. Methods must not block. `where` names the
+    `shown` and `options`, as a `SinkPlugin`; `classes`, the names of all entity classes that its
+    specification knows; and `warnings(options)`: sentences about what may be lost with these
+    options, or not found, which `instep check` shows. Methods must not block. `where` names the
     place of the options in the configuration, for errors.
     """
 
