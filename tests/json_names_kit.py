@@ -40,6 +40,8 @@ OPAQUE = {
     "previous",
     "elapsed_s_by_table",
     "rows_behind_by_table",
+    "filters",
+    "publishes_to",
     "settings",
     "sink",
     "source",

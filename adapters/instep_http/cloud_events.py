@@ -36,6 +36,7 @@ class CloudEventsTarget:
         tls: How the receiver is verified.
         timeout_s: The longest exchange, in seconds.
         max_bytes: About the largest request; one event is never divided.
+        where: The place of the arguments in a configuration, for errors.
     """
 
     def __init__(
@@ -46,15 +47,16 @@ class CloudEventsTarget:
         tls: TlsOptions | None = None,
         timeout_s: float = 30.0,
         max_bytes: int = 1 << 20,
+        where: str = "CloudEventsTarget",
     ) -> None:
-        self._url = check_url(url, ("http", "https"), "CloudEventsTarget")
+        self._url = check_url(url, ("http", "https"), f"{where}.url")
         media_type = "application/cloudevents-batch+json; charset=utf-8"
         self._headers = {**(headers or {}), "Content-Type": media_type}
         self._max_bytes = max_bytes
         settings = ClientSettings(
             total_timeout_s=timeout_s, max_body_bytes=_ANSWER_BYTES, max_connections=1
         )
-        context = client_context(tls or TlsOptions(), "CloudEventsTarget.tls")
+        context = client_context(tls or TlsOptions(), f"{where}.tls")
         self._client = GuardedClient(settings, context, redirects=NO_REDIRECTS)
 
     def __repr__(self) -> str:

@@ -48,6 +48,7 @@ class JetStreamTarget:
         tls: Which authority has signed the server's certificate, and our own certificate.
         allow_plaintext: Whether `nats://` may lead beyond loopback.
         connect_timeout_s: Longest wait for a connection, and for each acknowledgement.
+        where: The place of the arguments in a configuration, for errors.
     """
 
     def __init__(  # noqa: PLR0913 - where a server is, and who we are
@@ -62,11 +63,12 @@ class JetStreamTarget:
         tls: TlsOptions | None = None,
         allow_plaintext: bool = False,
         connect_timeout_s: float = 5.0,
+        where: str = "JetStreamTarget",
     ) -> None:
         if not prefix or set(prefix) & set(" *>\t\r\n"):
             raise ConfigurationError(
                 f"{prefix!r} begins no subject",
-                where="JetStreamTarget",
+                where=f"{where}.prefix",
                 hint='for example "instep"',
             )
         table = {
@@ -81,9 +83,9 @@ class JetStreamTarget:
             "number": "member:number",  # nothing is read
         }
         given = {name: value for name, value in table.items() if value is not None}
-        self._options = read_options(given, "JetStreamTarget")
+        self._options = read_options(given, where)
         self._prefix = prefix
-        self._broker = JetStreamBroker(self._options, "JetStreamTarget")
+        self._broker = JetStreamBroker(self._options, where)
         self._client: Client | None = None
         self._lost = asyncio.Event()
 

@@ -31,6 +31,23 @@ class _Plugin:
 
         return Options
 
+    @property
+    def classes(self) -> frozenset[str]:
+        from instep_tapi.facts.classes import CLASS_MODEL
+
+        return frozenset({*CLASS_MODEL.places, *CLASS_MODEL.spellings})
+
+    def warnings(self, options: Mapping[str, Any]) -> list[str]:
+        from instep.config.options import unknown_classes
+        from instep_tapi.options import read_options
+
+        streams = read_options(options, "source").streams
+        return [
+            told
+            for key, names in (("classes", streams.classes), ("only_classes", streams.only_classes))
+            for told in unknown_classes(names, self.classes, f"source.streams.{key}")
+        ]
+
     def check(self, options: Mapping[str, Any], where: str) -> None:
         from instep_http import client_context
         from instep_tapi.options import read_options

@@ -3,6 +3,8 @@
 Records of a notification stream are put in order, freed of duplicates, compared with what is
 stored and committed together with the position they came from; what the provider no longer states
 is found and removed. `Consumer` is where to begin.
+
+A plug-in finds all that it needs here, too: the ports, what passes through them, errors, options.
 """
 
 from typing import TYPE_CHECKING
@@ -10,11 +12,17 @@ from typing import TYPE_CHECKING
 from instep.model.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from instep.alignment.absence import is_held
     from instep.alignment.audit import AuditReport, Finding, Verdict
     from instep.alignment.lag import Fidelity
     from instep.alignment.settings import AlignmentSettings
+    from instep.config.options import read_table
+    from instep.config.secret import Secret
+    from instep.config.shown import shown_table
     from instep.errors import (
         AuditError,
+        AuthenticationError,
+        BaselineError,
         ConfigurationError,
         FencedError,
         InstepError,
@@ -22,16 +30,24 @@ if TYPE_CHECKING:
         SinkError,
         SourceError,
         StoreUnavailableError,
+        StreamGoneError,
         SweepHeldError,
         TokenRefusedError,
+        UnreachableError,
     )
+    from instep.model.batches import Batch, CommitResult, SweepStep
     from instep.model.entities import Change, ChangeKind, Quarantined, StoredEntity, StreamStatus
     from instep.model.messages import Message, StoredMessage
+    from instep.model.ordering import supersedes, supersedes_sql
     from instep.model.position import Phase, Position
-    from instep.model.records import Record, RecordType
-    from instep.model.streams import Mode, StreamInfo
+    from instep.model.records import Record, RecordChunk, RecordHeader, RecordType, Unreadable
+    from instep.model.streams import Mode, Start, StreamInfo, StreamState, SweepEstimate
     from instep.ports.message_store import Handler, HandlerConnection
-    from instep.ports.reader import SequenceStatus
+    from instep.ports.plugin import SinkPlugin, SourcePlugin, TargetPlugin
+    from instep.ports.publish_target import PublishTarget
+    from instep.ports.reader import SequenceStatus, StoreReader
+    from instep.ports.sink import Sink
+    from instep.ports.source import Feed, Source
     from instep.runtime.consumer import Consumer
     from instep.runtime.group import Group
     from instep.runtime.health import (
@@ -46,6 +62,7 @@ if TYPE_CHECKING:
     from instep.runtime.receiver import Receiver
     from instep.runtime.retry import Environment, process_error
     from instep.runtime.settings import ConsumerSettings, IntakeSettings, OnHandlerFailure
+    from instep.runtime.streams.sequenced_feed import NumberedRecords, SequencedFeed
     from instep.runtime.subscription import Subscription
     from instep.sequencing.settings import SequencerSettings
 
@@ -53,14 +70,19 @@ __all__ = [
     "AlignmentSettings",
     "AuditError",
     "AuditReport",
+    "AuthenticationError",
+    "BaselineError",
+    "Batch",
     "Change",
     "ChangeKind",
+    "CommitResult",
     "ConfigurationError",
     "Consumer",
     "ConsumerEvent",
     "ConsumerSettings",
     "ConsumerState",
     "Environment",
+    "Feed",
     "FencedError",
     "Fidelity",
     "Finding",
@@ -74,40 +96,70 @@ __all__ = [
     "LeaseLostError",
     "Message",
     "Mode",
+    "NumberedRecords",
     "OnHandlerFailure",
     "PairHealth",
     "Phase",
     "Position",
+    "PublishTarget",
     "Publisher",
     "Quarantined",
     "Receiver",
     "Record",
+    "RecordChunk",
+    "RecordHeader",
     "RecordType",
+    "Secret",
     "SequenceStatus",
+    "SequencedFeed",
     "SequencerSettings",
+    "Sink",
     "SinkError",
+    "SinkPlugin",
+    "Source",
     "SourceError",
+    "SourcePlugin",
+    "Start",
+    "StoreReader",
     "StoreUnavailableError",
     "StoredEntity",
     "StoredMessage",
+    "StreamGoneError",
     "StreamHealth",
     "StreamInfo",
+    "StreamState",
     "StreamStatus",
     "Subscription",
+    "SweepEstimate",
     "SweepHeldError",
+    "SweepStep",
+    "TargetPlugin",
     "TokenRefusedError",
+    "UnreachableError",
+    "Unreadable",
     "Verdict",
+    "is_held",
     "process_error",
+    "read_table",
+    "shown_table",
+    "supersedes",
+    "supersedes_sql",
 ]
 __version__ = "0.1.0"
 __getattr__, __dir__ = lazy_exports(
     globals(),
     {
+        "instep.alignment.absence": ("is_held",),
         "instep.alignment.audit": ("AuditReport", "Finding", "Verdict"),
         "instep.alignment.lag": ("Fidelity",),
         "instep.alignment.settings": ("AlignmentSettings",),
+        "instep.config.options": ("read_table",),
+        "instep.config.secret": ("Secret",),
+        "instep.config.shown": ("shown_table",),
         "instep.errors": (
             "AuditError",
+            "AuthenticationError",
+            "BaselineError",
             "ConfigurationError",
             "FencedError",
             "InstepError",
@@ -115,9 +167,12 @@ __getattr__, __dir__ = lazy_exports(
             "SinkError",
             "SourceError",
             "StoreUnavailableError",
+            "StreamGoneError",
             "SweepHeldError",
             "TokenRefusedError",
+            "UnreachableError",
         ),
+        "instep.model.batches": ("Batch", "CommitResult", "SweepStep"),
         "instep.model.entities": (
             "Change",
             "ChangeKind",
@@ -126,11 +181,22 @@ __getattr__, __dir__ = lazy_exports(
             "StreamStatus",
         ),
         "instep.model.messages": ("Message", "StoredMessage"),
+        "instep.model.ordering": ("supersedes", "supersedes_sql"),
         "instep.model.position": ("Phase", "Position"),
-        "instep.model.records": ("Record", "RecordType"),
-        "instep.model.streams": ("Mode", "StreamInfo"),
+        "instep.model.records": (
+            "Record",
+            "RecordChunk",
+            "RecordHeader",
+            "RecordType",
+            "Unreadable",
+        ),
+        "instep.model.streams": ("Mode", "Start", "StreamInfo", "StreamState", "SweepEstimate"),
         "instep.ports.message_store": ("Handler", "HandlerConnection"),
-        "instep.ports.reader": ("SequenceStatus",),
+        "instep.ports.plugin": ("SinkPlugin", "SourcePlugin", "TargetPlugin"),
+        "instep.ports.publish_target": ("PublishTarget",),
+        "instep.ports.reader": ("SequenceStatus", "StoreReader"),
+        "instep.ports.sink": ("Sink",),
+        "instep.ports.source": ("Feed", "Source"),
         "instep.runtime.consumer": ("Consumer",),
         "instep.runtime.group": ("Group",),
         "instep.runtime.health": (
@@ -145,6 +211,7 @@ __getattr__, __dir__ = lazy_exports(
         "instep.runtime.receiver": ("Receiver",),
         "instep.runtime.retry": ("Environment", "process_error"),
         "instep.runtime.settings": ("ConsumerSettings", "IntakeSettings", "OnHandlerFailure"),
+        "instep.runtime.streams.sequenced_feed": ("NumberedRecords", "SequencedFeed"),
         "instep.runtime.subscription": ("Subscription",),
         "instep.sequencing.settings": ("SequencerSettings",),
     },

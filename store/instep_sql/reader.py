@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, Unpack
 
 import msgspec
 from sqlalchemy import Connection, Row, text
@@ -26,7 +26,6 @@ from instep.model.freshness import Freshness
 from instep.model.records import RecordChunk
 from instep.model.streams import Retirement, SweepEstimate
 from instep.ports.reader import Follower, LeaseReader, RetirementReader, StoreReader, SweepReader
-from instep.runtime.subscription import Choice, Subscription
 from instep_sql import fencing
 from instep_sql.derived.reading import pages_of
 from instep_sql.engine import schema
@@ -58,6 +57,9 @@ from instep_sql.status_rows import (
 )
 from instep_sql.stored_changes import stored_change
 from instep_sql.stored_entities import stored_entity
+
+if TYPE_CHECKING:
+    from instep.runtime.subscription import Choice, Subscription
 
 __all__ = ["ProjectionError", "SqlReader", "now_us"]
 
@@ -288,6 +290,9 @@ class SqlReader(MessageReading, SweepReader, RetirementReader, LeaseReader, Stor
         """A `Subscription` to the changes after this cursor. All subscriptions of a reader share
         one look at the journal: a thousand that wait cost what one costs.
         """
+        # Here: it imports what retries, and a command that reads once needs nothing of that.
+        from instep.runtime.subscription import Subscription  # noqa: PLC0415 - see above
+
         return Subscription(self, cursor, epoch=epoch, **chosen)
 
     async def _changes_after(self, at: JournalEnd, most: int) -> Sequence[Change]:

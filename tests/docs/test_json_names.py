@@ -10,8 +10,8 @@ from instep.cli.app import app
 from instep.cli.command_group import LazyCommand, commands_of
 from tests.json_names_kit import check_names, table
 
-SCREENS = {("monitor",)}
-"""Commands that are looked at: what they show, others print."""
+SCREENS = {("monitor",), ("plugin", "new")}
+"""Commands for people: what they show, others print, or it stands in files."""
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:

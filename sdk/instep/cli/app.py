@@ -77,6 +77,10 @@ GROUPS: Final = {
             "retire": ("instep.cli.streams:retire", "Remove a stream that is not offered."),
         },
     ),
+    "plugin": (
+        "Begin a plug-in of your own.",
+        {"new": ("instep.cli.plugin:new", "Write a source with its tests, to begin with.")},
+    ),
     "quarantine": (
         "See and replay what could not be read or handled.",
         {

@@ -16,11 +16,20 @@ from instep.config.file import (
     ConsumerConfiguration,
     Isolation,
     PluginConfiguration,
+    PublisherConfiguration,
     default_path,
     load,
 )
 from instep.config.plugins import check as check_plugins
-from instep.config.plugins import shown_sink, shown_source, warnings_of
+from instep.config.plugins import (
+    check_publisher,
+    shown_sink,
+    shown_source,
+    shown_target,
+    store_plugin,
+    warnings_of,
+)
+from instep.config.shown import shown_text
 from instep.runtime.settings import ConsumerSettings
 
 __all__ = ["check"]
@@ -31,9 +40,14 @@ def check(config: ConfigArgument = None, output: FormatOption = Format.TABLE) ->
     configuration = load(config or default_path())
     for consumer in configuration.consumers:
         check_plugins(consumer)
+    for publisher in configuration.publishers:
+        store_plugin(publisher.table.store)
+        check_publisher(publisher)
     if output is Format.JSONL:
         for consumer in configuration.consumers:
             json_line(_facts(consumer))
+        for publisher in configuration.publishers:
+            json_line(_publisher_facts(publisher))
         return
     console = Console(highlight=False)
     for consumer in configuration.consumers:
@@ -54,8 +68,21 @@ def check(config: ConfigArgument = None, output: FormatOption = Format.TABLE) ->
             table.add_row("  isolation", Text(f"process{most}"))
         console.print(Text(plain(consumer.name), style="bold"))
         console.print(table)
-    count = len(configuration.consumers)
-    counted = f"{count} consumer{'s' * (count != 1)}"
+    for publisher in configuration.publishers:
+        table = Table.grid(padding=(0, 2))
+        store = shown_text(publisher.table.store)
+        table.add_row("  reads", Text("store"), Text(plain(store)))
+        table.add_row(
+            "  publishes to", *_describe(publisher.target, shown_target(publisher.target))
+        )
+        chosen = ", ".join(f"{name} = {_written(one)}" for name, one in _chosen(publisher))
+        table.add_row("  chooses", Text(plain(chosen) or "all changes"))
+        console.print(Text(plain(publisher.name), style="bold"))
+        console.print(table)
+    counts = [("consumer", len(configuration.consumers))]
+    if configuration.publishers:
+        counts.append(("publisher", len(configuration.publishers)))
+    counted = ", ".join(f"{count} {what}{'s' * (count != 1)}" for what, count in counts)
     console.print(Text(f"{configuration.path}: good, {counted}; connected to nothing"))
 
 
@@ -71,6 +98,23 @@ def _facts(consumer: ConsumerConfiguration) -> dict[str, Any]:
         "settings": dict(_changed(consumer.settings, ConsumerSettings())),
         "warnings": warnings_of(consumer),
     }
+
+
+def _publisher_facts(publisher: PublisherConfiguration) -> dict[str, Any]:
+    target = publisher.target
+    return {
+        "publisher": publisher.name,
+        "store": shown_text(publisher.table.store),
+        "publishes_to": {"kind": target.kind, **_jsonable(shown_target(target))},
+        "filters": dict(_chosen(publisher)),
+    }
+
+
+def _chosen(publisher: PublisherConfiguration) -> Iterator[tuple[str, Any]]:
+    """What of the changes is published, as far as it is not all of them."""
+    for name in ("consumer", "stream", "classes", "below", "from_now"):
+        if value := getattr(publisher.table, name):
+            yield name, list(value) if isinstance(value, tuple) else value
 
 
 def _jsonable(value: Any) -> Any:

@@ -21,7 +21,7 @@ from instep.cli.log_lines import set_log_level
 from instep.cli.store import chosen_of
 from instep.cli.worker import services_of
 from instep.config.file import Configuration, ConsumerConfiguration, load
-from instep.config.plugins import check
+from instep.config.plugins import check, check_publisher
 from instep.config.reload import Difference, differences
 from instep.errors import InstepError
 from instep.runtime.group import Group
@@ -87,7 +87,7 @@ class Reloader:
         try:
             # Reading plug-ins' tables may take a while: the loop goes on.
             after = await asyncio.to_thread(self._read)
-            chosen = {one.name: one for one in chosen_of(after, self._consumer)}
+            chosen = {one.name: one for one in chosen_of(after, self._consumer, or_none=True)}
             new = {
                 name: services_of(one) for name, one in chosen.items() if name not in self._services
             }
@@ -108,6 +108,8 @@ class Reloader:
         after = load(self._path)
         for one in after.consumers:
             check(one)
+        for publisher in after.publishers:
+            check_publisher(publisher)
         return after
 
     async def _apply(
@@ -145,8 +147,14 @@ class Reloader:
         if operations.listen != before.operations.listen:
             restart.append("operations.listen")
             operations = msgspec.structs.replace(operations, listen=before.operations.listen)
+        publishers = after.publishers
+        if publishers != before.publishers:
+            restart.append("publishers")
+            publishers = before.publishers
         order = (applied[one.name] for one in after.consumers)
-        self._applied = replace(after, consumers=tuple(order), operations=operations)
+        self._applied = replace(
+            after, consumers=tuple(order), operations=operations, publishers=publishers
+        )
         text = "; ".join(done) or "nothing to take over"
         return f"{text}; needs a restart: {', '.join(restart)}" if restart else text
 

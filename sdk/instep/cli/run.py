@@ -20,7 +20,7 @@ from instep.cli.reloader import Reloader
 from instep.cli.signals import on_hangup, outlive_hangup, until_signalled
 from instep.cli.store import ConfigArgument, ConsumerOption, chosen_of
 from instep.cli.systemd import notify, notify_alive
-from instep.cli.worker import services_of
+from instep.cli.worker import publisher_of, services_of
 from instep.config.file import Configuration, default_path, load
 from instep.errors import ConfigurationError, NotAlignedError, UnreadableRecordsError
 from instep.model.freshness import FreshnessState
@@ -92,8 +92,12 @@ def run(
     configuration = load(config or default_path())
     set_log_level(configuration.operations.log_level)
     # Made first: it imports the plug-ins, and a signal meanwhile has nothing to complete.
-    services = {one.name: services_of(one) for one in chosen_of(configuration, consumer)}
-    group = Group([each for many in services.values() for each in many])
+    services = {
+        one.name: services_of(one) for one in chosen_of(configuration, consumer, or_none=True)
+    }
+    # --consumer is about that consumer alone.
+    publishers = [publisher_of(one) for one in configuration.publishers if consumer is None]
+    group = Group([*(each for many in services.values() for each in many), *publishers])
     view = LiveView(group) if output is Format.TABLE else LinesView(group, period_s)
     reloader = Reloader(
         configuration, consumer, group, services, started=view.follow, tell=view.event

@@ -233,11 +233,21 @@ def configured(config: Path | None, consumer: str | None) -> list[ConsumerConfig
     return chosen_of(load(config or default_path()), consumer)
 
 
-def chosen_of(configuration: Configuration, consumer: str | None) -> list[ConsumerConfiguration]:
-    """The consumers of a configuration that are meant: all, or the named one. Raises
-    `ConfigurationError`.
+def chosen_of(
+    configuration: Configuration, consumer: str | None, *, or_none: bool = False
+) -> list[ConsumerConfiguration]:
+    """The consumers of a configuration that are meant: all, or the named one; with `or_none` none
+    of a file that has publishers only. Raises `ConfigurationError`.
     """
+    if or_none and consumer is None and not configuration.consumers:
+        return []
     chosen = [one for one in configuration.consumers if consumer in (None, one.name)]
+    if not configuration.consumers:
+        raise ConfigurationError(
+            "the file has publishers only",
+            where=str(configuration.path),
+            hint="`instep run` runs them; a store is named by --store",
+        )
     if not chosen:
         known = [one.name for one in configuration.consumers]
         raise _unknown(f"no consumer {consumer!r} is configured", "--consumer", known)

@@ -13,8 +13,14 @@ from instep.cli.heap import share_one_heap
 from instep.cli.log_lines import OUTPUT, log_to_stderr
 from instep.cli.output import Format
 from instep.cli.signals import until_signalled
-from instep.config.file import ConsumerConfiguration, Isolation
-from instep.config.plugins import build_sink, build_source
+from instep.config.file import ConsumerConfiguration, Isolation, PublisherConfiguration
+from instep.config.plugins import (
+    build_sink,
+    build_source,
+    build_target,
+    check_publisher,
+    store_plugin,
+)
 from instep.errors import ConfigurationError
 from instep.ports.listener import Listener
 from instep.ports.sink import Sink
@@ -22,6 +28,7 @@ from instep.ports.source import Source
 from instep.runtime.child_process import OUTLIVE_HANGUP
 from instep.runtime.consumer import Consumer
 from instep.runtime.lifecycle import Service
+from instep.runtime.publisher_service import PublisherService
 from instep.runtime.receiver import Receiver
 from instep.runtime.tee import TeeSink
 from instep.runtime.workers.consumer import MultiProcessConsumer
@@ -29,7 +36,7 @@ from instep.runtime.workers.isolated import isolated
 from instep.runtime.workers.isolated_program import run_isolated
 from instep.runtime.workers.program import WorkerParts, run_worker
 
-__all__ = ["main", "main_isolated", "multi_process_consumer", "services_of"]
+__all__ = ["main", "main_isolated", "multi_process_consumer", "publisher_of", "services_of"]
 
 # Without -P the working directory could stand in for any module.
 _PROGRAM: Final = ("-P", "-c", f"{OUTLIVE_HANGUP}; from instep.cli.worker import main; main()")
@@ -64,6 +71,24 @@ def services_of(one: ConsumerConfiguration) -> Sequence[Service]:
         program=_ISOLATED,
         request=_request(one),
         memory_limit_bytes=one.memory_limit_bytes,
+    )
+
+
+def publisher_of(one: PublisherConfiguration) -> PublisherService:
+    """What runs a configured publisher. Raises `ConfigurationError`."""
+    check_publisher(one)
+    table = one.table
+    plugin = store_plugin(table.store)
+    return PublisherService(
+        table.name,
+        lambda: plugin.reader(table.store),
+        lambda: build_target(one.target),
+        from_now=table.from_now,
+        consumer=table.consumer,
+        stream=table.stream,
+        classes=table.classes,
+        below=table.below,
+        batch_changes=table.batch_changes,
     )
 
 

@@ -18,6 +18,7 @@ import msgspec
 from instep.config.env_vars import expand, redact
 from instep.config.options import read_table, unknown_key
 from instep.errors import ConfigurationError
+from instep.model.limits import Count
 from instep.model.listen import parse_listen
 from instep.runtime.settings import ConsumerSettings
 
@@ -30,11 +31,15 @@ __all__ = [
     "MemoryLimit",
     "OperationsTable",
     "PluginConfiguration",
+    "PublisherConfiguration",
+    "PublisherTable",
     "default_path",
     "load",
 ]
 
 _MAX_BYTES: Final = 1 << 20
+_LISTS: Final = ("consumers", "publishers")
+"""The keys of the file that are lists of tables."""
 
 WorkerCount = Annotated[int, msgspec.Meta(ge=1, le=64)]
 
@@ -84,6 +89,29 @@ class FileTable(msgspec.Struct, frozen=True, kw_only=True):
     """How a process shows how it does."""
 
 
+class PublisherTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One publisher: which changes of which store go where, as CloudEvents."""
+
+    name: Annotated[str, msgspec.Meta(pattern=r"\S")]
+    """Its name, which no consumer has. The store keeps under it how far it has come."""
+    store: str
+    """The URL of the store, which keeps a journal: `sqlite:///network.db`."""
+    target: dict[str, Any]
+    """Where the events go. Its `kind` names a plug-in, which defines the other keys."""
+    consumer: str | None = None
+    """Only changes of this consumer …"""
+    stream: str | None = None
+    """… and of this stream …"""
+    classes: tuple[str, ...] = ()
+    """… and of entities of these classes; empty: of all …"""
+    below: str | None = None
+    """… and of the entity with this uuid and those below it."""
+    from_now: bool = False
+    """Whether a publisher that is new begins with the next change, not with the oldest."""
+    batch_changes: Count = 500
+    """Most events of one batch."""
+
+
 class _Placing(msgspec.Struct, frozen=True):
     workers: WorkerCount
     isolation: Isolation
@@ -130,12 +158,28 @@ class ConsumerConfiguration:
 
 
 @dataclass(frozen=True, slots=True)
+class PublisherConfiguration:
+    """One `[[publishers]]` table of `instep.toml`, checked."""
+
+    table: PublisherTable = field(repr=False)
+    """With its variables filled in: the URL of the store may hold a password."""
+    target: PluginConfiguration
+    where: str
+    """The place in the file: "instep.toml: publishers[0]"."""
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """A whole file, read and checked as far as the core can; plug-ins check their own tables."""
 
     path: Path
     consumers: tuple[ConsumerConfiguration, ...]
     operations: OperationsTable
+    publishers: tuple[PublisherConfiguration, ...] = ()
 
 
 def default_path(environ: Mapping[str, str] = os.environ) -> Path:
@@ -152,19 +196,13 @@ def load(path: Path | str, environ: Mapping[str, str] = os.environ) -> Configura
     path = Path(path)
     place = str(path)
     document = _parsed(path, place)
-    _only_known(document, ("consumers", *FileTable.__struct_fields__), place)
-    tables = document.get("consumers", [])
-    if isinstance(tables, dict):
-        raise ConfigurationError(
-            "'consumers' is a single table",
-            where=place,
-            hint="write [[consumers]], in two brackets",
-        )
-    if not isinstance(tables, list) or not tables or not all(_is_table(t) for t in tables):
+    _only_known(document, (*_LISTS, *FileTable.__struct_fields__), place)
+    tables, published = (_list_of(document, key, place) for key in _LISTS)
+    if not tables and not published:
         raise ConfigurationError(
             "no consumer is configured", where=place, hint="begin one with a line [[consumers]]"
         )
-    top = {key: value for key, value in document.items() if key != "consumers"}
+    top = {key: value for key, value in document.items() if key not in _LISTS}
     filled, _ = expand(top, place, environ)
     _only_fields(filled, FileTable, place)
     default = read_table(FileTable, filled, place)
@@ -174,16 +212,50 @@ def load(path: Path | str, environ: Mapping[str, str] = os.environ) -> Configura
         _consumer(table, f"{place}: consumers[{index}]", environ, default)
         for index, table in enumerate(tables)
     )
-    seen: dict[str, int] = {}
-    for index, consumer in enumerate(consumers):
-        if consumer.name in seen:
-            raise ConfigurationError(
-                f"the name {tables[index]['name']!r} is taken by consumers[{seen[consumer.name]}]",
-                where=f"{place}: consumers[{index}].name",
-                hint="give each consumer a name of its own: positions are stored under it",
-            )
-        seen[consumer.name] = index
-    return Configuration(path, consumers, default.operations)
+    publishers = tuple(
+        _publisher(table, f"{place}: publishers[{index}]", environ)
+        for index, table in enumerate(published)
+    )
+    seen: dict[str, str] = {}
+    for key, names, written in (
+        ("consumers", [one.name for one in consumers], tables),
+        ("publishers", [one.name for one in publishers], published),
+    ):
+        for index, name in enumerate(names):
+            if name in seen:
+                raise ConfigurationError(
+                    f"the name {written[index]['name']!r} is taken by {seen[name]}",
+                    where=f"{place}: {key}[{index}].name",
+                    hint=f"give each of the {key} a name of its own: positions are stored under it",
+                )
+            seen[name] = f"{key}[{index}]"
+    return Configuration(path, consumers, default.operations, publishers)
+
+
+def _list_of(document: Mapping[str, Any], key: str, place: str) -> list[dict[str, Any]]:
+    """The tables of a list of them."""
+    tables = document.get(key, [])
+    if isinstance(tables, dict):
+        raise ConfigurationError(
+            f"{key!r} is a single table", where=place, hint=f"write [[{key}]], in two brackets"
+        )
+    if not isinstance(tables, list) or not all(_is_table(one) for one in tables):
+        raise ConfigurationError(
+            f"{key!r} is no list of tables", where=place, hint=f"begin one with a line [[{key}]]"
+        )
+    return tables
+
+
+def _publisher(
+    table: dict[str, Any], where: str, environ: Mapping[str, str]
+) -> PublisherConfiguration:
+    target = _part(_needed(table, "target", where), f"{where}.target", environ)
+    filled, values = expand(table, where, environ)
+    try:
+        read = read_table(PublisherTable, filled, where, required={"store": "sqlite:///network.db"})
+    except ConfigurationError as error:
+        raise PluginConfiguration("", where, {}, {}, values).redact(error) from None
+    return PublisherConfiguration(read, target, where)
 
 
 def _parsed(path: Path, place: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from instep.config.attribute_docs import attribute_docs
-from instep.config.file import FileTable
+from instep.config.file import FileTable, PublisherTable
 from instep.config.reference import (
     PLUGINS,
     ConsumerTable,
@@ -42,16 +42,20 @@ def json_schema() -> dict[str, Any]:
     for definition in definitions.values():
         if "enum" in definition:
             _allow_variable(definition)
-    consumer = definitions[names[ConsumerTable]]
-    for part in PLUGINS:
+    parents: dict[str, type[msgspec.Struct]] = {
+        "consumers": ConsumerTable,
+        "publishers": PublisherTable,
+    }
+    for part, (of, _, _) in PLUGINS.items():
+        parent = definitions[names[parents[of]]]
         kinds = []
         for kind, struct in installed(part).items():
             definitions[f"{part} {kind}"] = _of_kind(
                 kind, definitions[names[struct]] if struct is not None else None
             )
             kinds.append({"$ref": f"#/$defs/{part} {kind}"})
-        said = consumer["properties"][part].get("description", "")
-        consumer["properties"][part] = {"oneOf": kinds, "description": said}
+        said = parent["properties"][part].get("description", "")
+        parent["properties"][part] = {"oneOf": kinds, "description": said}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "instep.toml",
@@ -59,13 +63,16 @@ def json_schema() -> dict[str, Any]:
         "type": "object",
         "properties": {
             **definitions.pop(names[FileTable])["properties"],
-            "consumers": {
-                "type": "array",
-                "minItems": 1,
-                "items": {"$ref": f"#/$defs/{names[ConsumerTable]}"},
+            **{
+                of: {
+                    "type": "array",
+                    "minItems": 1,
+                    "items": {"$ref": f"#/$defs/{names[parent]}"},
+                }
+                for of, parent in parents.items()
             },
         },
-        "required": ["consumers"],
+        "anyOf": [{"required": [of]} for of in parents],
         "additionalProperties": False,
         "$defs": definitions,
     }

@@ -14,7 +14,7 @@ import msgspec
 from instep.config.secret import Secret
 from instep.errors import ConfigurationError
 
-__all__ = ["read_table", "unknown_key"]
+__all__ = ["read_table", "unknown_classes", "unknown_key"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -88,6 +88,20 @@ def unknown_key(
         key=key,
         known=known,
     )
+
+
+def unknown_classes(names: Iterable[str], known: Iterable[str], where: str) -> list[str]:
+    """A warning for each class that is none of those known, with the likely one. It is no error:
+    a provider may have classes of its own.
+    """
+    known = sorted(known)
+    warnings = []
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name.upper(), known, n=1)
+            guess = f": did you mean {close[0]}?" if close else ""
+            warnings.append(f"{where} names {name}, which the specification does not know{guess}")
+    return warnings
 
 
 def _not_usable(

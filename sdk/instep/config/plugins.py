@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final
 
 from instep.config.entry_points import broken
-from instep.config.file import ConsumerConfiguration, PluginConfiguration
+from instep.config.file import ConsumerConfiguration, PluginConfiguration, PublisherConfiguration
+from instep.config.options import unknown_classes
 from instep.config.shown import masked
 from instep.errors import ConfigurationError
 
@@ -16,27 +18,33 @@ if TYPE_CHECKING:
     from instep.coordination.lease import LeaseState
     from instep.model.entities import StreamStatus
     from instep.ports.listener import Listener
-    from instep.ports.plugin import SinkPlugin, SourcePlugin, VerifierPlugin
+    from instep.ports.plugin import SinkPlugin, SourcePlugin, TargetPlugin, VerifierPlugin
+    from instep.ports.publish_target import PublishTarget
     from instep.ports.sink import Sink
     from instep.ports.source import Source
 
 __all__ = [
     "build_sink",
     "build_source",
+    "build_target",
     "check",
+    "check_publisher",
     "deviations_of",
     "quick_status",
     "shown_sink",
     "shown_source",
+    "shown_target",
     "sink_plugin",
     "source_plugin",
     "store_plugin",
+    "target_plugin",
     "verifier_plugin",
     "warnings_of",
 ]
 
 _SOURCES: Final = "instep.sources"
 _SINKS: Final = "instep.sinks"
+_TARGETS: Final = "instep.targets"
 _VERIFIERS: Final = "instep.verifiers"
 _POSTGRES: Final = 'write kind = "sql" and url = "postgresql://user@host/database"'
 _OTHER_NAMES: Final = {
@@ -66,6 +74,12 @@ def source_plugin(kind: str, where: str = "") -> SourcePlugin:
 def sink_plugin(kind: str, where: str = "") -> SinkPlugin:
     """The sink of this kind. Raises `ConfigurationError` that lists the installed kinds."""
     found: SinkPlugin = _loaded(_SINKS, kind, where)
+    return found
+
+
+def target_plugin(kind: str, where: str = "") -> TargetPlugin:
+    """The target of this kind. Raises `ConfigurationError` that lists the installed kinds."""
+    found: TargetPlugin = _loaded(_TARGETS, kind, where)
     return found
 
 
@@ -128,6 +142,23 @@ def build_sink(part: PluginConfiguration) -> Sink:
         return plugin.build(part.options, part.where)
 
 
+def build_target(part: PluginConfiguration) -> AbstractAsyncContextManager[PublishTarget]:
+    """The configured target of a publisher, not yet connected. Raises `ConfigurationError`."""
+    plugin = target_plugin(part.kind, f"{part.where}.kind")
+    with _errors_of(part, _TARGETS):
+        return plugin.build(part.options, part.where)
+
+
+def check_publisher(publisher: PublisherConfiguration) -> None:
+    """Let the plug-in of its target check its table; connects to nothing. Raises
+    `ConfigurationError`.
+    """
+    part = publisher.target
+    plugin = target_plugin(part.kind, f"{part.where}.kind")
+    with _errors_of(part, _TARGETS):
+        plugin.check(part.options, part.where)
+
+
 def check(consumer: ConsumerConfiguration) -> None:
     """Let the plug-ins check their tables; connects to nothing. Raises `ConfigurationError`."""
     for part, group in ((consumer.source, _SOURCES), (consumer.sink, _SINKS)):
@@ -140,8 +171,13 @@ def warnings_of(consumer: ConsumerConfiguration) -> list[str]:
     """What a good configuration may lose all the same, as its source says it (`SourcePlugin`)."""
     plugin = source_plugin(consumer.source.kind)
     warnings = getattr(plugin, "warnings", None)
+    known = getattr(plugin, "classes", None)
     with _errors_of(consumer.source, _SOURCES):
-        return [] if warnings is None else list(warnings(consumer.source.options))
+        told = [] if warnings is None else list(warnings(consumer.source.options))
+        if known is not None:
+            order = consumer.settings.start_order
+            told += unknown_classes(order, known, "settings.start_order")
+        return told
 
 
 def shown_source(part: PluginConfiguration) -> dict[str, Any]:
@@ -152,6 +188,11 @@ def shown_source(part: PluginConfiguration) -> dict[str, Any]:
 def shown_sink(part: PluginConfiguration) -> dict[str, Any]:
     """The table of a sink as it is written, without what may be secret."""
     return _shown(sink_plugin(part.kind), part.as_written)
+
+
+def shown_target(part: PluginConfiguration) -> dict[str, Any]:
+    """The table of a target as it is written, without what may be secret."""
+    return _shown(target_plugin(part.kind), part.as_written)
 
 
 def deviations_of(kind: str) -> dict[str, str]:
@@ -166,7 +207,9 @@ def deviations_of(kind: str) -> dict[str, str]:
     return {**_CORE_DEVIATIONS, **explained}
 
 
-def _shown(plugin: SourcePlugin | SinkPlugin, table: Mapping[str, Any]) -> dict[str, Any]:
+def _shown(
+    plugin: SourcePlugin | SinkPlugin | TargetPlugin, table: Mapping[str, Any]
+) -> dict[str, Any]:
     shown = getattr(plugin, "shown", masked)
     return dict(shown(table))
 

@@ -5,7 +5,7 @@ into: those of the core, and those of the plug-ins that are installed.
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, EnumMeta
 from importlib.metadata import entry_points
 from typing import Annotated, Any, Final, Union, cast, get_args, get_origin, get_type_hints
@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final, Union, cast, get_args, get_origin, get
 import msgspec
 
 from instep.config.attribute_docs import attribute_docs
-from instep.config.file import FileTable, Isolation, MemoryLimit, WorkerCount
-from instep.config.plugins import sink_plugin, source_plugin
+from instep.config.file import FileTable, Isolation, MemoryLimit, PublisherTable, WorkerCount
+from instep.config.plugins import sink_plugin, source_plugin, target_plugin
 from instep.errors import ConfigurationError
 from instep.runtime.settings import ConsumerSettings
 
@@ -88,18 +88,19 @@ class Table(msgspec.Struct, frozen=True):
         return f"{written}{kind}{f' of {self.plugin}' if self.plugin != self.kind else ''}"
 
 
-PLUGINS: Final = {
-    "source": ("instep.sources", source_plugin),
-    "sink": ("instep.sinks", sink_plugin),
+PLUGINS: Final[dict[str, tuple[str, str, Callable[[str], Any]]]] = {
+    "source": ("consumers", "instep.sources", source_plugin),
+    "sink": ("consumers", "instep.sinks", sink_plugin),
+    "target": ("publishers", "instep.targets", target_plugin),
 }
-"""Part of a consumer → the entry points of its kinds, and what loads one."""
+"""Part of a table → the list of these tables, the entry points of its kinds, and what loads one."""
 
 
 def installed(part: str) -> dict[str, type[msgspec.Struct] | None]:
-    """The kinds of `source` or `sink` → the struct of their options; None where a plug-in does not
-    state it (`options`), or cannot be loaded because an extra is missing.
+    """The kinds of `source`, `sink` or `target` → the struct of their options; None where a plug-in
+    does not state it (`options`), or cannot be loaded because an extra is missing.
     """
-    group, load = PLUGINS[part]
+    _, group, load = PLUGINS[part]
     found: dict[str, type[msgspec.Struct] | None] = {}
     for kind in sorted(entry_points(group=group).names):
         try:
@@ -113,10 +114,11 @@ def tables() -> Iterator[Table]:
     """Every table of the file, a plug-in's after those of the core."""
     yield from _tables(FileTable, "", "")
     yield from _tables(ConsumerTable, "consumers", "", repeated=True)
-    for part in PLUGINS:
+    yield from _tables(PublisherTable, "publishers", "", repeated=True)
+    for part, (of, _, _) in PLUGINS.items():
         for kind, struct in installed(part).items():
             if struct is not None:
-                yield from _tables(struct, f"consumers.{part}", kind, kind=kind)
+                yield from _tables(struct, f"{of}.{part}", kind, kind=kind)
 
 
 def is_plugin_table(struct: type[msgspec.Struct]) -> bool:

@@ -79,6 +79,10 @@ def _faults(health: Health, role: ReadinessRole) -> Iterator[Fault]:
     if health.process_lost:
         yield fault(Part.CONSUMER, health.error)
         return
+    if health.publisher is not None:
+        if health.state is not ConsumerState.RUNNING:
+            yield fault(Part.CONSUMER, f"it is {health.state}: {health.error}".rstrip(": "))
+        return
     if (text := _store_trouble(health)) is not None:
         yield fault(Part.STORE, text)
         if role is ReadinessRole.WRITER:

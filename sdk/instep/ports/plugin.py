@@ -5,26 +5,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from instep.model.records import RecordChunk
 from instep.model.streams import StreamInfo
 from instep.ports.listener import Listener
+from instep.ports.publish_target import PublishTarget
 from instep.ports.reader import StoreReader
 from instep.ports.sink import (
     Sink,
 )
 from instep.ports.source import Source
 
-__all__ = ["SinkPlugin", "SourcePlugin", "Verifier", "VerifierPlugin"]
+__all__ = ["SinkPlugin", "SourcePlugin", "TargetPlugin", "Verifier", "VerifierPlugin"]
 
 
 class SourcePlugin(Protocol):
     """What an entry point of `instep.sources` names.
 
     It may have `deviations` besides: kind → what that departure from the specification means;
-    `shown` and `options`, as a `SinkPlugin`; and `warnings(options)`: sentences about what may be
-    lost with these options, which `instep check` shows. Methods must not block. `where` names the
+    `shown` and `options`, as a `SinkPlugin`; `classes`, the names of all entity classes that its
+    specification knows; and `warnings(options)`: sentences about what may be lost with these
+    options, or not found, which `instep check` shows. Methods must not block. `where` names the
     place of the options in the configuration, for errors.
     """
 
@@ -44,6 +47,23 @@ class SourcePlugin(Protocol):
 
         Never raises: what cannot be read still is `Unreadable` in the chunk (A11).
         """
+        ...
+
+
+class TargetPlugin(Protocol):
+    """What an entry point of `instep.targets` names: where the events of a publisher go.
+
+    It may have `shown` and `options`, as a `SinkPlugin`. Methods must not block.
+    """
+
+    def check(self, options: Mapping[str, Any], where: str) -> None:
+        """Raise `ConfigurationError` for anything wrong; connect to nothing."""
+        ...
+
+    def build(
+        self, options: Mapping[str, Any], where: str
+    ) -> AbstractAsyncContextManager[PublishTarget]:
+        """A target, not yet connected. It may be asked for again, after an error."""
         ...
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "Health",
     "IntakeHealth",
     "PairHealth",
+    "PublisherHealth",
     "StreamHealth",
     "check_readable",
     "margin_s",
@@ -281,6 +282,13 @@ class PairHealth(msgspec.Struct, frozen=True, kw_only=True):
     """How long the lease lasts without being renewed."""
 
 
+class PublisherHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """A publisher of the configuration. Counts are since the start."""
+
+    published: int
+    """Events that the target has taken."""
+
+
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """The health of a consumer at one time."""
 
@@ -296,6 +304,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """None if the sink has no lease."""
     intake: IntakeHealth | None = None
     """None for a consumer of streams."""
+    publisher: PublisherHealth | None = None
+    """None for what is no publisher."""
     loop_lag_s: float = 0.0
     """The longest time in the last minute or two by which the event loop ran something too late."""
     store_age_s: float | None = None

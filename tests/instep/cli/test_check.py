@@ -173,3 +173,22 @@ def test_the_real_command_ends_with_2(file: Path) -> None:
         "  to do: did you mean 'name'? known keys: isolation, memory_limit_bytes, name, settings,"
         " sink, source, workers\n"
     )
+
+
+def test_a_class_that_no_edition_knows_is_warned_of_with_the_nearest(tmp_path: Path) -> None:
+    file = tmp_path / "instep.toml"
+    file.write_text(
+        '[[consumers]]\nname = "a"\nsink = { kind = "sql", url = "sqlite:///a.db" }\n'
+        'source = { kind = "tapi", endpoints = ["http://127.0.0.1:1"],'
+        ' streams = { classes = ["NODES", "LINK"], only_classes = ["X_VENDOR"] } }\n'
+        'settings = { start_order = ["node", "MEG"] }\n'
+    )
+    [line] = lines(instep("check", str(file), "--format", "jsonl"))
+    unknown = "which the specification does not know"
+    assert line["warnings"] == [
+        f"source.streams.classes names NODES, {unknown}: did you mean NODE?",
+        f"source.streams.only_classes names X_VENDOR, {unknown}",
+        f"settings.start_order names node, {unknown}: did you mean NODE?",
+    ]
+    shown = " ".join(instep("check", str(file)).stdout.split())
+    assert "did you mean NODE?" in shown

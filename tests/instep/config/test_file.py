@@ -134,7 +134,7 @@ def test_a_setting_of_another_type_is_refused(
     [
         ("", "no consumer is configured"),
         ("consumers = []", "no consumer is configured"),
-        ("consumers = [1]", "no consumer is configured"),
+        ("consumers = [1]", "'consumers' is no list of tables"),
         ("[consumers]", "'consumers' is a single table"),
         ("[[consumers]]", "the key 'name' is missing"),
         ('[[consumers]]\nname = ""', "the name is not a text with something in it"),

@@ -31,6 +31,8 @@ OUTBOX = Table(
 QUICK = IntakeSettings(
     handler_attempts=3, handler_retry_initial_s=0.01, handler_retry_max_s=0.02, handler_timeout_s=5
 )
+PATIENT = IntakeSettings(handler_attempts=3, handler_retry_initial_s=2.0, handler_timeout_s=5)
+"""Waits for so long that a test can look in between."""
 SKIPPING = IntakeSettings(
     handler_attempts=2, handler_retry_initial_s=0.01, on_handler_failure=OnHandlerFailure.SKIP
 )
@@ -146,7 +148,7 @@ async def test_a_failure_is_undone_alone_and_tried_again_without_a_commit(
     outbox = Outbox()
     # The first call is that of all at once.
     outbox.fails = {"b": 2}
-    async with at_work(database, outbox.handler(kind)) as at:
+    async with at_work(database, outbox.handler(kind, settings=PATIENT)) as at:
         result = await at.commit(node("a", 1), node("b", 1), node("c", 1))
         assert result.written == 3
         assert await rows(at) == [("a", "created", 1)]

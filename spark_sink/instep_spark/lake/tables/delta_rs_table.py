@@ -68,11 +68,7 @@ class DeltaRsTable:
 
     def commits(self, limit: int) -> list[Commit]:
         """The last commits, the newest first; none where there is no table. Raises `SinkError`."""
-        try:
-            return self._guarded(lambda: self._commits(limit), [])
-        except TableNotFoundError:
-            self._table = None
-            return []
+        return self._guarded(lambda: self._commits(limit), [])
 
     def query(self, sql: str) -> pa.Table | None:
         """Return what a query of DataFusion finds, in which the table is `t`. None: Spark is to ask
@@ -83,7 +79,7 @@ class DeltaRsTable:
     def _guarded(self, do: Callable[[], T], unfit: T) -> T:
         try:
             return do()
-        except (CommitFailedError, TableNotFoundError):
+        except CommitFailedError:
             raise
         except DeltaProtocolError:
             return unfit
@@ -98,7 +94,11 @@ class DeltaRsTable:
 
     def _commits(self, limit: int) -> list[Commit]:
         # A table that is known shows no other one that was made in its folder.
-        table = DeltaTable(self._url)
+        try:
+            table = DeltaTable(self._url)
+        except TableNotFoundError:
+            self._table = None
+            return []
         if self._table is not None and self._table.metadata().id != table.metadata().id:
             self._table = None
         return [
