@@ -225,7 +225,7 @@ _NUMBERS: Final = [
     Mutation(
         "S12",
         "sdk/instep/runtime/messages/outbound.py::EffectDispatcher._next",
-        "elif self._busy[peer] < self._limits.effects_per_peer:",
+        "elif self._busy[peer] < self.limits.effects_per_peer:",
         "else:",
         "tests/instep/runtime/messages/test_outbound.py::test_a_peer_that_never_answers_holds_up_no_other",
     ),
