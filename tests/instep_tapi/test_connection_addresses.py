@@ -55,7 +55,9 @@ class ListingProvider(SmallProvider):
             if self.refuses or peer.target.startswith(self.gone):
                 status = "401 Unauthorized" if self.refuses else "404 Not Found"
                 await peer.answer(b"", status=status)
-                return
+            else:
+                await self._serve_stream(peer)
+            return
         await super().serve(peer)
 
 
