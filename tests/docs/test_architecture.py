@@ -57,6 +57,7 @@ OTHER_NAMES = {
     *("instep.toml", "instep.schema.json", "instep.service"),
     *("instep.sources", "instep.sinks", "instep.verifiers", "instep.commands", "instep.rules"),
     "instep.derivations",
+    "instep.targets",
     *("instep.tapi", "instep.didcomm", "instep.lake", "instep.schema"),
     "instep_entity.proven",
 }
