@@ -17,7 +17,7 @@ from tests.crash.wsr import WSR, Source, compare, run
 @pytest.mark.timeout(300)
 async def test_killed_at_any_moment_everything_has_one_effect() -> None:
     seed = random.randrange(10_000)
-    report = await run(4, 59, seed=seed, kill_every_s=0.5)
+    report = await run(4, 119, seed=seed, kill_every_s=0.2)
     print(f"seed {seed}: {report}")
     assert report.broken_promises == []
     assert report.missing == []
