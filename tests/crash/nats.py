@@ -21,6 +21,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -64,9 +65,12 @@ class Receiver:
         self.store = folder / "store.db"
         self._arguments = [str(self.store), url]
         self._errors = folder / "stderr"
+        self._ready = folder / "store.db.ready"
+        """Made once it takes SIGTERM."""
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        self._ready.unlink(missing_ok=True)
         with self._errors.open("ab") as stderr:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.crash.nats_receiver", *self._arguments],
@@ -79,6 +83,9 @@ class Receiver:
         assert self._process is not None
         if self._process.poll() is not None:
             raise RuntimeError(self._errors.read_text()[-2000:])
+        until_s = time.monotonic() + 30
+        while by is signal.SIGTERM and not self._ready.exists() and time.monotonic() < until_s:
+            time.sleep(0.02)
         self._process.send_signal(by)
         return self._process.wait(30)
 

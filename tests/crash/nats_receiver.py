@@ -11,6 +11,7 @@ import json
 import signal
 import sqlite3
 import sys
+from pathlib import Path
 
 from instep import HandlerConnection, Message, Receiver
 from instep_nats import read_options
@@ -34,6 +35,7 @@ async def main(store: str, url: str) -> None:
         )
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    Path(f"{store}.ready").touch()
     table = {
         "servers": url,
         "stream": "CRASH",

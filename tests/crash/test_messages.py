@@ -13,7 +13,7 @@ from tests.crash.messages import Report, compare, run
 @pytest.mark.timeout(300)
 async def test_killed_at_any_moment_each_message_has_one_effect_in_order() -> None:
     seed = random.randrange(10_000)
-    report = await run(10, 60, seed=seed, kill_every_s=0.5)
+    report = await run(10, 120, seed=seed, kill_every_s=0.2)
     print(f"seed {seed}: {report}")
     assert report.missing == []
     assert report.doubled == []

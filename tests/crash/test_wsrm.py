@@ -16,7 +16,7 @@ from tests.crash.wsrm import RM, Report, Source, compare, run
 @pytest.mark.timeout(300)
 async def test_killed_at_any_moment_no_promise_is_broken() -> None:
     seed = random.randrange(10_000)
-    report = await run(4, 80, seed=seed, kill_every_s=0.5)
+    report = await run(4, 160, seed=seed, kill_every_s=0.2)
     print(f"seed {seed}: {report}")
     assert report.broken_promises == []
     assert report.missing == []
