@@ -214,7 +214,7 @@ async def test_a_group_is_done_again_while_the_store_is_away(durable_despite: bo
 
 
 async def test_while_the_store_is_away_a_refusal_says_so() -> None:
-    async with receiving(answer_within_s=0.05, queue_messages=3) as at:
+    async with receiving(answer_within_s=0.4, queue_messages=3) as at:
         at.store.errors = [StoreUnavailableError("away") for _ in range(1_000)]
         at.submit(1)
         waiting = asyncio.create_task(at.intake.receive(message(2)))
