@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from docs.live_picture import EVENTS, HEALTHS
-from instep.cli.monitor.reading import Place, Reading
+from instep.cli.monitor.reading import MonitoredPlace, MonitorSnapshot
 from instep.cli.monitor.screen import Monitor
 from instep.cli.output import stamp
 from instep.metrics.figures import facts_of
@@ -59,11 +59,11 @@ def _aged(health: Health, behind_s: float) -> Health:
     return replace(health, store_age_s=1.2, stale_after_s=10.0, streams=tuple(streams))
 
 
-class _Told(Place):
+class _Told(MonitoredPlace):
     """Tells the same each time."""
 
-    async def read(self) -> Reading:
-        return Reading(told=told(), source="http://127.0.0.1:9464")
+    async def read(self) -> MonitorSnapshot:
+        return MonitorSnapshot(told=told(), source="http://127.0.0.1:9464")
 
 
 async def draw(size: tuple[int, int]) -> str:

@@ -13,17 +13,17 @@ from typing import Any, Final
 from instep.conformance import (
     HELD,
     NOTHING,
-    Broken,
     Clause,
+    ConformanceReport,
     Event,
     Evidence,
-    Judging,
     Observer,
-    Received,
-    Replied,
-    Report,
+    RequestAnswered,
+    RequestReceived,
     Rule,
     RuleBook,
+    RuleBroken,
+    TraceJudge,
     Verdict,
 )
 
@@ -36,15 +36,15 @@ _MAX_SESSIONS: Final = 1_000
 class _First:
     """The first report of a subscription came."""
 
-    report: Received
+    report: RequestReceived
 
 
 @dataclass(slots=True, eq=False)
 class _Repeat:
     """A report came again under the number of the one before it."""
 
-    last: Received
-    report: Received
+    last: RequestReceived
+    report: RequestReceived
     faulted: bool
     """Whether it was answered with a fault, after which its content may change."""
 
@@ -53,9 +53,9 @@ class _Repeat:
 class _Next:
     """A report came that is neither the first nor a repeat."""
 
-    last: Received
+    last: RequestReceived
     """The report with the highest number until then."""
-    report: Received
+    report: RequestReceived
     refused: bool
     """Whether that one got faults only."""
 
@@ -64,7 +64,7 @@ class _Next:
 class _Session:
     """What was seen in one subscription."""
 
-    last: Received
+    last: RequestReceived
     """The report with the highest number."""
     confirmed: bool = False
     faulted: bool = False
@@ -87,16 +87,16 @@ class _ReportObserver(Observer):
     def read(self, event: Event) -> Iterator[Any]:
         """See `Observer`."""
         match event:
-            case Received():
+            case RequestReceived():
                 yield self._received(event)
-            case Replied() if known := self._sessions.get(event.session):
+            case RequestAnswered() if known := self._sessions.get(event.session):
                 if event.number == known.last.number:
                     known.confirmed = known.confirmed or event.confirmed
                     known.faulted = known.faulted or not event.confirmed
             case _:
                 pass
 
-    def _received(self, report: Received) -> _First | _Repeat | _Next:
+    def _received(self, report: RequestReceived) -> _First | _Repeat | _Next:
         known = self._sessions.get(report.session)
         if known is None:
             if len(self._sessions) >= _MAX_SESSIONS:
@@ -114,14 +114,14 @@ class _ReportObserver(Observer):
         return found
 
 
-def _evidence(report: Received) -> Evidence:
+def _evidence(report: RequestReceived) -> Evidence:
     return Evidence.of(report.at_us, f"{_shown(report)}, session {report.session}", report.content)
 
 
 def _first(seen: _First) -> Sequence[Verdict]:
     if seen.report.number == 1:
         return HELD
-    return (Broken(f"the first number is {_shown(seen.report)}", (_evidence(seen.report),)),)
+    return (RuleBroken(f"the first number is {_shown(seen.report)}", (_evidence(seen.report),)),)
 
 
 def _increments(seen: _Next) -> Sequence[Verdict]:
@@ -129,10 +129,10 @@ def _increments(seen: _Next) -> Sequence[Verdict]:
     due = None if last.number is None else last.number + 1
     evidence = (_evidence(last), _evidence(report))
     if report.number is None or report.number != due:
-        return (Broken(f"{_shown(report)} came after {_shown(last)}", evidence),)
+        return (RuleBroken(f"{_shown(report)} came after {_shown(last)}", evidence),)
     if seen.refused:
         reason = f"{_shown(report)} came though {_shown(last)} was answered with a fault"
-        return (Broken(reason, evidence),)
+        return (RuleBroken(reason, evidence),)
     return HELD
 
 
@@ -142,10 +142,10 @@ def _repeats(seen: _Repeat) -> Sequence[Verdict]:
     if seen.faulted:
         return NOTHING
     reason = f"{_shown(seen.report)} came again with other content"
-    return (Broken(reason, (_evidence(seen.last), _evidence(seen.report))),)
+    return (RuleBroken(reason, (_evidence(seen.last), _evidence(seen.report))),)
 
 
-def _shown(report: Received) -> str:
+def _shown(report: RequestReceived) -> str:
     return "no number" if report.number is None else f"number {report.number}"
 
 
@@ -201,7 +201,7 @@ class ReportConformance:
     """Judges a provider over all subscriptions to it, as reports and answers happen."""
 
     def __init__(self, subject: str = "") -> None:
-        self._judging = Judging(sdpi_rules(), subject)
+        self._judging = TraceJudge(sdpi_rules(), subject)
         self.recorder: Callable[[Event], None] | None = None
         """Is given each event, to be kept as a trace."""
 
@@ -211,6 +211,6 @@ class ReportConformance:
             self.recorder(event)
         self._judging.observe(event)
 
-    def report(self) -> Report:
+    def report(self) -> ConformanceReport:
         """What was found so far."""
         return self._judging.report()

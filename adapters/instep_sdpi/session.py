@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import msgspec
 
-from instep.conformance import Received, Replied
+from instep.conformance import RequestAnswered, RequestReceived
 from instep.errors import BaselineError, UnreachableError
 from instep.model.records import Record, RecordType, Unreadable
 from instep.ports.listener import Receipt, ReceiptOutcome
@@ -186,12 +186,16 @@ class ReportSession:
     def _take(self, received: _Received, answer: Callable[[SoapFaultError | None], None]) -> None:
         session, stated = self.feed.session, received.stated
         self._conformance.observe(
-            Received(self.feed.stamp_us(), session, stated, received.digest.hex(), received.raw)
+            RequestReceived(
+                self.feed.stamp_us(), session, stated, received.digest.hex(), received.raw
+            )
         )
 
         def decided(fault: SoapFaultError | None) -> None:
             answered_at_us = self.feed.stamp_us()
-            self._conformance.observe(Replied(answered_at_us, session, stated, fault is None))
+            self._conformance.observe(
+                RequestAnswered(answered_at_us, session, stated, fault is None)
+            )
             answer(fault)
 
         try:

@@ -12,7 +12,13 @@ from typing import TypeVar
 
 from yarl import URL
 
-from instep.conformance import Answered, Closed, Event, Frame, Opened
+from instep.conformance import (
+    ConnectionClosed,
+    ConnectionOpened,
+    Event,
+    MessageReceived,
+    ResponseReceived,
+)
 from instep.model.streams import Start
 from instep_tapi.feeds.buffered_feed import BufferedFeed
 from instep_tapi.restconf.client import Response, RestconfClient
@@ -40,7 +46,7 @@ class SourceTap:
         """A GET was answered."""
         path = URL(response.url, encoded=True).raw_path
         ahead_us = rest.clock_offset_us
-        self._recorder(Answered(now_us(), path, response.status, response.body, ahead_us))
+        self._recorder(ResponseReceived(now_us(), path, response.status, response.body, ahead_us))
 
     @asynccontextmanager
     async def tapped(
@@ -51,16 +57,16 @@ class SourceTap:
             self._connections += 1
             connection = self._connections
             asked = "" if start is Start.OLDEST else str(start)
-            self._recorder(Opened(now_us(), connection, stream, asked))
+            self._recorder(ConnectionOpened(now_us(), connection, stream, asked))
 
             def take(messages: list[bytes]) -> None:
                 at_us = now_us()
                 for content in messages:
-                    self._recorder(Frame(at_us, connection, content))
+                    self._recorder(MessageReceived(at_us, connection, content))
 
             feed.tap = take
             try:
                 yield feed
             finally:
                 reason = feed.ended_by
-                self._recorder(Closed(now_us(), connection, reason, by_us=not reason))
+                self._recorder(ConnectionClosed(now_us(), connection, reason, by_us=not reason))

@@ -59,7 +59,7 @@ from instep_sql.stored_changes import stored_change
 from instep_sql.stored_entities import stored_entity
 
 if TYPE_CHECKING:
-    from instep.runtime.subscription import Choice, Subscription
+    from instep.runtime.subscription import Subscription, SubscriptionOptions
 
 __all__ = ["ProjectionError", "SqlReader", "now_us"]
 
@@ -285,7 +285,7 @@ class SqlReader(MessageReading, SweepReader, RetirementReader, LeaseReader, Stor
         return self._tail.after(at)
 
     def subscribe(
-        self, cursor: int = 0, *, epoch: str = "", **chosen: Unpack[Choice]
+        self, cursor: int = 0, *, epoch: str = "", **chosen: Unpack[SubscriptionOptions]
     ) -> Subscription:
         """A `Subscription` to the changes after this cursor. All subscriptions of a reader share
         one look at the journal: a thousand that wait cost what one costs.

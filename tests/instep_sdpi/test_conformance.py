@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.conformance import Received, Replied, Result, Status
+from instep.conformance import RequestAnswered, RequestReceived, RuleResult, RuleStatus
 from instep_sdpi.conformance import ReportConformance
 
 HELD, BROKEN, NOT_SEEN = (
-    Status.HELD,
-    Status.BROKEN,
-    Status.NOT_SEEN,
+    RuleStatus.HELD,
+    RuleStatus.BROKEN,
+    RuleStatus.NOT_SEEN,
 )
 
 
@@ -31,16 +31,16 @@ class Wire:
     ) -> None:
         """A report comes. `confirmed`: the answer; None: it gets none."""
         content = content or f"content {number}"
-        self.rules.observe(Received(1, session, number, content, content.encode()))
+        self.rules.observe(RequestReceived(1, session, number, content, content.encode()))
         if confirmed is not None:
-            self.rules.observe(Replied(1, session, number, confirmed))
+            self.rules.observe(RequestAnswered(1, session, number, confirmed))
 
     @property
-    def results(self) -> dict[str, Result]:
+    def results(self) -> dict[str, RuleResult]:
         return {one.clause.removeprefix("SDPi "): one for one in self.rules.report().results}
 
     @property
-    def statuses(self) -> tuple[Status, ...]:
+    def statuses(self) -> tuple[RuleStatus, ...]:
         return tuple(self.results[f"R080{n}"].status for n in range(3))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from instep import AlignmentSettings, Consumer, ConsumerSettings
-from instep.conformance import Status
+from instep.conformance import RuleStatus
 from instep_sdpi import SdpiSource, read_options
 from instep_sql import SqlStore
 from instep_sql.plugin import sink
@@ -156,8 +156,8 @@ async def test_a_swap_and_a_repeat_need_no_mdib(tmp_path: Path) -> None:
             one.clause.removeprefix("SDPi "): one
             for one in made.source.conformance.report().results
         }
-        assert results["R0800"].status is Status.HELD
-        assert results["R0802"].status is Status.HELD
+        assert results["R0800"].status is RuleStatus.HELD
+        assert results["R0802"].status is RuleStatus.HELD
         shown = [one.what.partition(",")[0] for one in results["R0801"].evidence]
         assert shown == ["number 9", "number 11"]
 

@@ -795,14 +795,14 @@ _LAKE: Final = [
     ),
     Mutation(
         "L5",
-        f"{_L}landed.py::Landed.ends",
+        f"{_L}landed.py::LandedRows.ends",
         "if done[key] < last}",
         "if not last}",
         f"{_TL}test_landed.py::test_l5_only_what_some_table_lacks_is_found_and_each_thing_once",
     ),
     Mutation(
         "L5",
-        f"{_L}landed.py::Landed.ends",
+        f"{_L}landed.py::LandedRows.ends",
         "if not found and not whole:",
         "if not whole and not found and not done:",
         f"{_TL}test_landed.py::test_l5_a_row_with_an_old_time_is_found_within_a_minute",

@@ -31,7 +31,7 @@ from instep_tapi.cli.connection import (
 )
 
 if TYPE_CHECKING:
-    from instep.conformance import Event, Judging
+    from instep.conformance import Event, TraceJudge
 
 
 def tapi(  # noqa: PLR0917 - a command has as many parameters as options
@@ -73,7 +73,7 @@ def tapi(  # noqa: PLR0917 - a command has as many parameters as options
     Each rule is held, broken (with what shows it), or was not seen. Ends with 1 where a MUST is
     broken. A proxy on the way can break rules as well as the provider.
     """
-    from instep.conformance import Judging
+    from instep.conformance import TraceJudge
     from instep_tapi.conformance.book import tapi_rules
 
     if edition not in {"", "2.1.3", "2.6"}:
@@ -91,7 +91,7 @@ def tapi(  # noqa: PLR0917 - a command has as many parameters as options
     options["streams"] = {"ids": ids or []}
     # What is read is judged at once: a reader that waits shall be felt by the provider.
     options |= {"hold_records": 2_000, "hold_bytes": 1024 * 1024}
-    judging = Judging(tapi_rules(edition), url)
+    judging = TraceJudge(tapi_rules(edition), url)
     with recording(trace) as write:
 
         def record(event: Event) -> None:
@@ -104,7 +104,7 @@ def tapi(  # noqa: PLR0917 - a command has as many parameters as options
 
 
 async def _probe(
-    options: dict[str, Any], record: Any, judging: Judging, seconds: float, *, active: bool
+    options: dict[str, Any], record: Any, judging: TraceJudge, seconds: float, *, active: bool
 ) -> None:
     from instep_tapi.conformance.probe import Probe
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from instep.conformance import HELD, NOTHING, Broken, Judge, Level, Rule, Verdict
+from instep.conformance import HELD, NOTHING, Judge, Rule, RuleBroken, RuleLevel, Verdict
 from instep_tapi.conformance.making import by_record, clauses, listed
 from instep_tapi.conformance.observations import (
     ConnectionSeen,
@@ -177,7 +177,7 @@ class _Follows:
             f"{self._what} of {last.key} has no TOMBSTONE; {other} was appended {after:.1f} s"
             " later, and none between is missing"
         )
-        return (Broken(reason, (last.evidence, seen.evidence)),)
+        return (RuleBroken(reason, (last.evidence, seen.evidence)),)
 
 
 @dataclass(slots=True)
@@ -274,7 +274,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "severity-cleared",
         _severity,
         text="The severity of an alarm that stands is not CLEARED.",
-        clauses=clauses("4.5", "4.5.2", Level.SHOULD),
+        clauses=clauses("4.5", "4.5.2", RuleLevel.SHOULD),
         why="Two members say two things of one alarm: each client believes another one.",
         right='"perceived-severity": "MAJOR" with ACTIVE',
         wrong='"perceived-severity": "CLEARED" with ACTIVE',

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from instep.conformance import HELD, NOTHING, Broken, Evidence, Judge, Level, Rule, Verdict
+from instep.conformance import HELD, NOTHING, Evidence, Judge, Rule, RuleBroken, RuleLevel, Verdict
 from instep_tapi.conformance.making import clauses
 from instep_tapi.conformance.observations import (
     ConnectionSeen,
@@ -70,7 +70,7 @@ class _Order:
         if index >= 0 and skipped[index][0] < offset < skipped[index][1]:
             passed = skipped[index][2]
             return (
-                Broken(
+                RuleBroken(
                     f"offset {offset} came after offset {skipped[index][1]}, which passed it over",
                     (passed.evidence, seen.evidence),
                 ),
@@ -105,7 +105,7 @@ class _AppendTimes:
         reason = (
             f"offset {seen.place[1]} was appended {earlier_s:.1f} s before offset {before.place[1]}"
         )
-        return (Broken(reason, (before.evidence, seen.evidence)),)
+        return (RuleBroken(reason, (before.evidence, seen.evidence)),)
 
 
 class _Partition:
@@ -127,7 +127,7 @@ class _Partition:
         if before.place[0] == seen.place[0]:
             return HELD
         reason = f"records of {seen.key} are in {before.place[0]!r} and in {seen.place[0]!r}"
-        return (Broken(reason, (before.evidence, seen.evidence)),)
+        return (RuleBroken(reason, (before.evidence, seen.evidence)),)
 
 
 # -- readings that are compared -------------------------------------------------------------------
@@ -203,7 +203,7 @@ def _skipped(log: Log) -> Iterator[Verdict]:
                     yield HELD[0]
                 continue
             behind = pair.earlier.records[(place[0], came[bisect_right(came, place[1])])]
-            yield Broken(
+            yield RuleBroken(
                 f"offset {place[1]} was not sent on connection {pair.earlier.connection.id}, which"
                 f" went on to offset {behind.place[1]}",
                 (behind.evidence, record.evidence),
@@ -226,7 +226,7 @@ def _missed_at_start(
             elif place[1] < came[0]:
                 # What has a lower offset was in the log before the first record that came.
                 first = reading.records[(place[0], came[0])]
-                yield Broken(
+                yield RuleBroken(
                     f"{reason}: it began at offset {came[0]}, and offset {place[1]} was in the log",
                     (_opening(reading), first.evidence, record.evidence),
                 )
@@ -252,7 +252,7 @@ def _from_oldest(log: Log) -> Iterator[Verdict]:
             passed_us = later.records[(place[0], came[0])].at_us + later.ahead_us
             young = 0 <= passed_us - record.append_us < keep_us
             if young and place[1] < came[0] and place not in later.records:
-                yield Broken(
+                yield RuleBroken(
                     "a connection without token did not begin at the oldest record: it began at"
                     f" offset {came[0]}, and offset {place[1]} was in the log",
                     (record.evidence, _opening(later), later.records[(place[0], came[0])].evidence),
@@ -368,7 +368,7 @@ def _token_used(log: Log) -> Iterator[Verdict]:
             for reading, token, first in refused[:2]
             for part in (token.evidence, _opening(reading), first.evidence)
         ]
-        yield Broken(
+        yield RuleBroken(
             f"{len(refused)} connections in a row with a young token began at the oldest record,"
             " and the log knew the token",
             evidence,
@@ -444,7 +444,7 @@ def _delay_kept(log: Log) -> Iterator[Verdict]:
         young = [one for one in lacking if 0 <= one.age_us < keep_us]
         yield from HELD * min(has, 1)
         for one in young:
-            yield Broken(
+            yield RuleBroken(
                 f"a record was gone {one.age_us / 1e6:.0f} s after it was appended; the compaction"
                 f" delay is {pair.type.delay_s:.0f} s",
                 (one.record.evidence, _opening(pair.later), one.passing.evidence),
@@ -462,7 +462,7 @@ def _latest_kept(log: Log) -> Iterator[Verdict]:
             known = one.absent_us < retention_us
             old = one.age_us > delay_us * 1.1 + _MARGIN_US
             if living and known and old and one.caught_up and not one.superseded:
-                yield Broken(
+                yield RuleBroken(
                     f"the last record of {one.record.key} is not in the log any more, and nothing"
                     " came in its place",
                     (one.record.evidence, _opening(pair.later), one.passing.evidence),
@@ -483,7 +483,7 @@ def _tombstones_kept(log: Log) -> Iterator[Verdict]:
             between = delay_us * 1.1 + _MARGIN_US < one.age_us < keep_us
             gone = one.record.kind == "TOMBSTONE" and one.caught_up and not one.superseded
             if gone and between:
-                yield Broken(
+                yield RuleBroken(
                     f"a TOMBSTONE was gone {one.age_us / 1e6:.0f} s after it was appended; they are"
                     f" kept {pair.type.retention_s:.0f} s",
                     (one.record.evidence, _opening(pair.later), one.passing.evidence),
@@ -511,7 +511,7 @@ def _compacted(log: Log) -> Iterator[Verdict]:
             before = last.get(name)
             if before is not None and before.place[0] == place[0]:
                 age_s = (reading.opened_provider_us - record.append_us) / 1e6
-                yield Broken(
+                yield RuleBroken(
                     f"two records of {record.key} are in the log; the later is {age_s:.0f} s old,"
                     f" and the compaction delay is {type_.delay_s:.0f} s",
                     (before.evidence, record.evidence, _opening(reading)),
@@ -647,7 +647,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _rule(
         "compaction",
         text="A compacted log removes what is superseded, some time after the compaction delay.",
-        clauses=clauses("3.8.1.1", "3.8.1.1", Level.SHOULD),
+        clauses=clauses("3.8.1.1", "3.8.1.1", RuleLevel.SHOULD),
         provoke="Run against a log that is older than three compaction delays.",
         why="A log that is never compacted grows without bound: aligning takes longer each day.",
         right="one record of each key that is older than the delay",

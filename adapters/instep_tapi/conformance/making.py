@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from instep.conformance import HELD, Broken, Clause, Evidence, Judge, Level, Verdict
+from instep.conformance import HELD, Clause, Evidence, Judge, RuleBroken, RuleLevel, Verdict
 from instep_tapi.conformance.observations import RecordSeen
 from instep_tapi.facts.stream_profile import TAPI_2_1_3, TAPI_2_6
 
@@ -13,7 +13,7 @@ __all__ = ["by_look", "by_record", "clauses", "listed"]
 
 
 def clauses(
-    v1_1: str, v3_2: str, level: Level = Level.MUST, level_v3_2: Level | None = None
+    v1_1: str, v3_2: str, level: RuleLevel = RuleLevel.MUST, level_v3_2: RuleLevel | None = None
 ) -> Mapping[str, Clause]:
     """Where v1.1 and v3.2 of TR-548 state a rule; an empty text: that edition does not."""
     stated = {
@@ -35,7 +35,7 @@ def by_look(look: Callable[[Any], str | None], evidence: str = "evidence") -> Ca
         if not wrong:
             return HELD
         found: Evidence = getattr(seen, evidence)
-        return (Broken(wrong, (found,)),)
+        return (RuleBroken(wrong, (found,)),)
 
     return lambda: judge
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from instep.conformance import HELD, NOTHING, Broken, Rule, Verdict
+from instep.conformance import HELD, NOTHING, Rule, RuleBroken, Verdict
 from instep_tapi.conformance.making import clauses
 from instep_tapi.conformance.observations import NetworkSeen
 from instep_tapi.facts.classes import CLASS_MODEL
@@ -47,7 +47,7 @@ def _all_streamed(seen: NetworkSeen) -> Sequence[Verdict]:
         f" first is {where}"
     )
     evidence = (seen.answer,) if ended is None else (ended.evidence, seen.answer)
-    return (Broken(reason, evidence),)
+    return (RuleBroken(reason, evidence),)
 
 
 def _nothing_bogus(seen: NetworkSeen) -> Sequence[Verdict]:
@@ -71,7 +71,7 @@ def _nothing_bogus(seen: NetworkSeen) -> Sequence[Verdict]:
         f"{len(bogus):,} entities that stream {seen.declared.name} states are in neither of two"
         f" GETs; the first is {bogus[0].cls} {bogus[0].uuid}"
     )
-    return (Broken(reason, (bogus[0].evidence, seen.answer)),)
+    return (RuleBroken(reason, (bogus[0].evidence, seen.answer)),)
 
 
 def _rule(id_: str, **given: Any) -> Rule:

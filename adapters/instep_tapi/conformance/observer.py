@@ -8,14 +8,14 @@ from typing import Any, Final
 import msgspec
 
 from instep.conformance import (
-    Answered,
-    Closed,
+    ConnectionClosed,
+    ConnectionOpened,
     Event,
     Evidence,
-    Frame,
+    MessageReceived,
+    MessagesSkipped,
     Observer,
-    Opened,
-    Skipped,
+    ResponseReceived,
 )
 from instep_tapi.conformance.observations import (
     KEPT_BYTES,
@@ -91,23 +91,23 @@ class TapiObserver(Observer):
     def read(self, event: Event) -> Iterator[Any]:
         """See `Observer`."""
         match event:
-            case Answered():
+            case ResponseReceived():
                 yield from self._answer(event)
-            case Opened():
+            case ConnectionOpened():
                 yield self._opened(event)
-            case Frame():
+            case MessageReceived():
                 yield from self._frame(event)
-            case Closed() if connection := self._connections.get(event.connection):
+            case ConnectionClosed() if connection := self._connections.get(event.connection):
                 connection.closed_us = event.at_us
                 yield connection
-            case Skipped() if reading := self._open_readings.get(event.connection):
+            case MessagesSkipped() if reading := self._open_readings.get(event.connection):
                 reading.partial = True
             case _:
                 pass
 
     # -- what is declared ------------------------------------------------------------------------
 
-    def _answer(self, event: Answered) -> Iterator[Any]:
+    def _answer(self, event: ResponseReceived) -> Iterator[Any]:
         self._ahead_us = event.ahead_us
         if event.status != 200 or not event.content:
             return
@@ -127,7 +127,7 @@ class TapiObserver(Observer):
             self._networks = [*self._networks[:1], network]
 
     def _streams_seen(
-        self, event: Answered, container: Object, evidence: Evidence
+        self, event: ResponseReceived, container: Object, evidence: Evidence
     ) -> Iterator[StreamsSeen | TypeSeen]:
         stated = _objects(container.get("supported-stream-type"))
         by_uuid = {text_of(one.get("uuid")): one for one in stated}
@@ -158,7 +158,7 @@ class TapiObserver(Observer):
 
     # -- what is sent ----------------------------------------------------------------------------
 
-    def _opened(self, event: Opened) -> ConnectionSeen:
+    def _opened(self, event: ConnectionOpened) -> ConnectionSeen:
         declared = self._streams.get(event.stream)
         edition = declared.edition if declared else self._forced or TAPI_2_1_3
         connection = ConnectionSeen(
@@ -178,7 +178,7 @@ class TapiObserver(Observer):
                 self._full.add(event.stream)
         return connection
 
-    def _frame(self, event: Frame) -> Iterator[FrameSeen | RecordSeen]:
+    def _frame(self, event: MessageReceived) -> Iterator[FrameSeen | RecordSeen]:
         connection = self._connections.get(event.connection)
         if connection is None:
             return

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from instep.conformance import HELD, NOTHING, Broken, Judge, Level, Rule, Verdict
+from instep.conformance import HELD, NOTHING, Judge, Rule, RuleBroken, RuleLevel, Verdict
 from instep_tapi.conformance.making import by_look, by_record, clauses
 from instep_tapi.conformance.observations import FrameSeen, Object, RecordSeen, text_of
 from instep_tapi.conformance.streams import plain_identity
@@ -229,7 +229,7 @@ class _Token:
         if known[0] == what:
             return HELD
         reason = f"two records have the token {seen.token!r}"
-        return (Broken(reason, (known[1].evidence, seen.evidence)),)
+        return (RuleBroken(reason, (known[1].evidence, seen.evidence)),)
 
 
 class _Entity:
@@ -255,7 +255,7 @@ class _Entity:
             self._seen[name] = known or (uuid, seen)
             return HELD
         reason = f"the entity-key {seen.key!r} stands for {known[0]}, and then for {uuid}"
-        return (Broken(reason, (known[1].evidence, seen.evidence)),)
+        return (RuleBroken(reason, (known[1].evidence, seen.evidence)),)
 
 
 def _rule(id_: str, look: Callable[[RecordSeen], str | None] | None = None, **given: Any) -> Rule:
@@ -311,7 +311,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "append-time-past",
         _ahead,
         text="No record was appended in the future.",
-        clauses=clauses("3.11.1", "3.11.1", Level.SHOULD),
+        clauses=clauses("3.11.1", "3.11.1", RuleLevel.SHOULD),
         why="A record from the future wins over all that come before that time: the entity stands"
         " still in the client's store.",
         right="a time that is not after the provider's own Date",
@@ -406,7 +406,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "event-time-flat",
         _event_time_flat,
         text="event-time-stamp states its members itself, without a container between.",
-        clauses=clauses("3.10 (YANG)", "3.10.2 (YANG)", Level.SHOULD),
+        clauses=clauses("3.10 (YANG)", "3.10.2 (YANG)", RuleLevel.SHOULD),
         why="The example of TR-548 6.3 has a container here that the YANG does not have. A client"
         " that is made from the YANG finds no time.",
         right='{"primary-time-stamp": …}',
@@ -445,7 +445,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "parent-address-form",
         _address_form,
         text="Each element of parent-address is the class, -uuid or -local-id, a colon and the id.",
-        clauses=clauses("3.10", "3.10.3", Level.SHOULD, Level.MUST),
+        clauses=clauses("3.10", "3.10.3", RuleLevel.SHOULD, RuleLevel.MUST),
         why="A client that reads the class from the element cannot find the parent otherwise.",
         right='"node-edge-point-uuid:e35a31b2-…"',
         wrong='"/nep/e35a31b2-…"',
@@ -454,7 +454,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "parent-address-order",
         _address_order,
         text="parent-address goes from the highest entity to the lowest.",
-        clauses=clauses("3.10", "3.10.3", Level.SHOULD, Level.MUST),
+        clauses=clauses("3.10", "3.10.3", RuleLevel.SHOULD, RuleLevel.MUST),
         why="The last element is the parent. In another order the client puts a port below a"
         " topology.",
         right='["topology-uuid:…", "node-uuid:…"]',

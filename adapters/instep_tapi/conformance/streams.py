@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from instep.conformance import HELD, NOTHING, Broken, Level, Rule, Verdict
+from instep.conformance import HELD, NOTHING, Rule, RuleBroken, RuleLevel, Verdict
 from instep_tapi.conformance.making import by_look, clauses, listed
 from instep_tapi.conformance.observations import (
     DeclaredStream,
@@ -128,7 +128,7 @@ class _Streams:
         found: list[Verdict] = []
         for wrong in self.look(seen):
             if wrong is not None:
-                found += (Broken(wrong, (seen.evidence,)),) if wrong else HELD
+                found += (RuleBroken(wrong, (seen.evidence,)),) if wrong else HELD
         return found
 
     def look(self, seen: StreamsSeen) -> list[str | None]:
@@ -255,7 +255,7 @@ class _Paused:
                 count = self._in_a_row[stream.uuid] = self._in_a_row.get(stream.uuid, 0) + 1
                 if count >= _PAUSED_TIMES:
                     reason = f"{stream.name} was PAUSED {count + 1} times in a row; records came"
-                    found.append(Broken(reason, (record.evidence, seen.evidence)))
+                    found.append(RuleBroken(reason, (record.evidence, seen.evidence)))
         return found
 
 
@@ -272,7 +272,7 @@ class _Declared:
         if not classes or ANY_CLASS in classes or seen.cls in classes:
             return HELD
         reason = f"a record of {seen.cls} in stream {declared.name}, which does not declare it"
-        return (Broken(reason, (seen.evidence,)),)
+        return (RuleBroken(reason, (seen.evidence,)),)
 
 
 _COMPACTED_FIRST: Final = (
@@ -326,7 +326,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _rule(
         "periods-in-minutes",
         text="tombstone-retention and compaction-delay are minutes, or the key word FOREVER.",
-        clauses=clauses("3.7.1 (YANG)", "3.7.1 (YANG)", Level.SHOULD),
+        clauses=clauses("3.7.1 (YANG)", "3.7.1 (YANG)", RuleLevel.SHOULD),
         why="A period in another unit is read sixty times too long or too short: tokens are used"
         " that the log has forgotten.",
         right='"tombstone-retention": "240"',
@@ -348,7 +348,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _rule(
         "compacted-forever",
         text="The record-retention of a COMPACTED log is FOREVER.",
-        clauses=clauses("3.7.1", "3.7.1", Level.SHOULD),
+        clauses=clauses("3.7.1", "3.7.1", RuleLevel.SHOULD),
         why="A log that forgets entities which have not changed for long cannot give state alone:"
         " the client must read current state by GET, too.",
         right='"record-retention": "FOREVER"',

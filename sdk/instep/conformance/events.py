@@ -8,18 +8,18 @@ from __future__ import annotations
 import msgspec
 
 __all__ = [
-    "Answered",
-    "Closed",
+    "ConnectionClosed",
+    "ConnectionOpened",
     "Event",
-    "Frame",
-    "Opened",
-    "Received",
-    "Replied",
-    "Skipped",
+    "MessageReceived",
+    "MessagesSkipped",
+    "RequestAnswered",
+    "RequestReceived",
+    "ResponseReceived",
 ]
 
 
-class Opened(msgspec.Struct, frozen=True, tag="opened"):
+class ConnectionOpened(msgspec.Struct, frozen=True, tag="opened"):
     """A connection to a stream was opened."""
 
     at_us: int
@@ -32,7 +32,7 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
     """The token behind which it is to begin, `latest`, or empty: at the oldest record."""
 
 
-class Frame(msgspec.Struct, frozen=True, tag="frame"):
+class MessageReceived(msgspec.Struct, frozen=True, tag="frame"):
     """A whole message came over a connection."""
 
     at_us: int
@@ -40,7 +40,7 @@ class Frame(msgspec.Struct, frozen=True, tag="frame"):
     content: bytes
 
 
-class Closed(msgspec.Struct, frozen=True, tag="closed"):
+class ConnectionClosed(msgspec.Struct, frozen=True, tag="closed"):
     """A connection was closed, by either side."""
 
     at_us: int
@@ -49,14 +49,14 @@ class Closed(msgspec.Struct, frozen=True, tag="closed"):
     by_us: bool = False
 
 
-class Skipped(msgspec.Struct, frozen=True, tag="skipped"):
+class MessagesSkipped(msgspec.Struct, frozen=True, tag="skipped"):
     """Messages of a connection came that are not in the trace."""
 
     at_us: int
     connection: int
 
 
-class Answered(msgspec.Struct, frozen=True, tag="answered"):
+class ResponseReceived(msgspec.Struct, frozen=True, tag="answered"):
     """A reading of ours was answered."""
 
     at_us: int
@@ -68,7 +68,7 @@ class Answered(msgspec.Struct, frozen=True, tag="answered"):
     """The peer's clock minus ours, by its Date headers; 0 where it is less than they can show."""
 
 
-class Received(msgspec.Struct, frozen=True, tag="received"):
+class RequestReceived(msgspec.Struct, frozen=True, tag="received"):
     """A numbered request of a sender came."""
 
     at_us: int
@@ -81,7 +81,7 @@ class Received(msgspec.Struct, frozen=True, tag="received"):
     content: bytes
 
 
-class Replied(msgspec.Struct, frozen=True, tag="replied"):
+class RequestAnswered(msgspec.Struct, frozen=True, tag="replied"):
     """The last request with this number got our answer."""
 
     at_us: int
@@ -91,5 +91,13 @@ class Replied(msgspec.Struct, frozen=True, tag="replied"):
     """Whether it was confirmed; else it got a fault."""
 
 
-Event = Opened | Frame | Closed | Skipped | Answered | Received | Replied
+Event = (
+    ConnectionOpened
+    | MessageReceived
+    | ConnectionClosed
+    | MessagesSkipped
+    | ResponseReceived
+    | RequestReceived
+    | RequestAnswered
+)
 """Any event of a trace."""

@@ -14,23 +14,29 @@ from typing import Any
 
 import msgspec
 
-from instep.conformance.events import Event, Frame, Opened, Received, Skipped
+from instep.conformance.events import (
+    ConnectionOpened,
+    Event,
+    MessageReceived,
+    MessagesSkipped,
+    RequestReceived,
+)
 from instep.conformance.rules import (
     MAX_EVIDENCE,
-    Broken,
     Clause,
     Evidence,
     Judge,
-    Level,
     Rule,
     RuleBook,
+    RuleBroken,
+    RuleLevel,
     Verdict,
 )
 
-__all__ = ["Judging", "Report", "Result", "Status", "judge"]
+__all__ = ["ConformanceReport", "RuleResult", "RuleStatus", "TraceJudge", "judge"]
 
 
-class Status(StrEnum):
+class RuleStatus(StrEnum):
     """What was seen of a rule."""
 
     HELD = "held"
@@ -38,15 +44,15 @@ class Status(StrEnum):
     NOT_SEEN = "not seen"
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class RuleResult(msgspec.Struct, frozen=True, kw_only=True):
     """What was found of one rule."""
 
     rule: str
     chapter: str
     clause: str
-    level: Level
+    level: RuleLevel
     text: str
-    status: Status
+    status: RuleStatus
     held: int = 0
     """How many times it was seen held …"""
     broken: int = 0
@@ -59,7 +65,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """Where it was not seen: how to see it."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class ConformanceReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was found of a peer."""
 
     protocol: str
@@ -76,17 +82,17 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Whether messages came that were not judged."""
     notes: Sequence[str] = ()
     """What kept us from seeing more."""
-    results: Sequence[Result]
+    results: Sequence[RuleResult]
 
     @property
-    def broken(self) -> list[Result]:
+    def broken(self) -> list[RuleResult]:
         """The rules that were seen broken."""
-        return [one for one in self.results if one.status is Status.BROKEN]
+        return [one for one in self.results if one.status is RuleStatus.BROKEN]
 
     @property
     def conforms(self) -> bool:
         """Whether no MUST was seen broken."""
-        return not any(one.level is Level.MUST for one in self.broken)
+        return not any(one.level is RuleLevel.MUST for one in self.broken)
 
 
 class _Tally:
@@ -95,11 +101,11 @@ class _Tally:
     def __init__(self) -> None:
         self.held = 0
         self.broken = 0
-        self.first: Broken | None = None
+        self.first: RuleBroken | None = None
         self.edition = ""
 
     def add(self, verdict: Verdict, edition: str) -> None:
-        if isinstance(verdict, Broken):
+        if isinstance(verdict, RuleBroken):
             self.broken += 1
             if self.first is None:
                 self.first, self.edition = verdict, edition
@@ -109,7 +115,7 @@ class _Tally:
                 self.edition = edition
 
 
-class Judging:
+class TraceJudge:
     """Judges one trace as it grows. Not safe to be shared by threads."""
 
     def __init__(self, book: RuleBook, subject: str = "") -> None:
@@ -138,11 +144,11 @@ class Judging:
         self._began_at_us = self._began_at_us or event.at_us
         self._ended_at_us = max(self._ended_at_us, event.at_us)
         match event:
-            case Opened():
+            case ConnectionOpened():
                 self._connections += 1
-            case Frame() | Received():
+            case MessageReceived() | RequestReceived():
                 self._messages += 1
-            case Skipped():
+            case MessagesSkipped():
                 self._skipped = True
         for observation in self._observer.read(event):
             self._judge(observation, self._tallies)
@@ -154,7 +160,7 @@ class Judging:
                 for verdict in judge(observation):
                     tallies[rule.id].add(verdict, edition)
 
-    def report(self, at_us: int | None = None) -> Report:
+    def report(self, at_us: int | None = None) -> ConformanceReport:
         """What was found until now; judging may go on."""
         at_us = self._ended_at_us if at_us is None else at_us
         at_end: dict[str, _Tally] = {rule.id: _Tally() for rule in self._book.rules}
@@ -163,7 +169,7 @@ class Judging:
         results = [
             self._result(rule, self._tallies[rule.id], at_end[rule.id]) for rule in self._book.rules
         ]
-        return Report(
+        return ConformanceReport(
             protocol=self._book.protocol,
             title=self._book.title,
             subject=self._subject,
@@ -177,7 +183,7 @@ class Judging:
             results=[one for one in results if one is not None],
         )
 
-    def _result(self, rule: Rule, live: _Tally, at_end: _Tally) -> Result | None:
+    def _result(self, rule: Rule, live: _Tally, at_end: _Tally) -> RuleResult | None:
         shown = live if live.first is not None or at_end.first is None else at_end
         edition = shown.edition or live.edition or at_end.edition or self._observer.edition
         clause = rule.clauses.get(edition)
@@ -189,11 +195,11 @@ class Judging:
 
 
 def _stated(
-    rule: Rule, clause: Clause, live: _Tally, at_end: _Tally, first: Broken | None
-) -> Result:
+    rule: Rule, clause: Clause, live: _Tally, at_end: _Tally, first: RuleBroken | None
+) -> RuleResult:
     held, broken = live.held + at_end.held, live.broken + at_end.broken
-    status = Status.BROKEN if broken else Status.HELD if held else Status.NOT_SEEN
-    return Result(
+    status = RuleStatus.BROKEN if broken else RuleStatus.HELD if held else RuleStatus.NOT_SEEN
+    return RuleResult(
         rule=rule.id,
         chapter=rule.chapter,
         clause=clause.text,
@@ -204,13 +210,13 @@ def _stated(
         broken=broken,
         reason=first.reason if first else "",
         evidence=tuple(first.evidence[:MAX_EVIDENCE]) if first else (),
-        provoke=rule.provoke if status is Status.NOT_SEEN else "",
+        provoke=rule.provoke if status is RuleStatus.NOT_SEEN else "",
     )
 
 
-def judge(book: RuleBook, events: Iterable[Event], subject: str = "") -> Report:
+def judge(book: RuleBook, events: Iterable[Event], subject: str = "") -> ConformanceReport:
     """The report on a whole trace."""
-    judging = Judging(book, subject)
+    judging = TraceJudge(book, subject)
     for event in events:
         judging.observe(event)
     return judging.report()

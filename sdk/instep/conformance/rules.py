@@ -18,15 +18,15 @@ from instep.conformance.events import Event
 __all__ = [
     "HELD",
     "NOTHING",
-    "Broken",
     "Clause",
     "Evidence",
-    "Held",
     "Judge",
-    "Level",
     "Observer",
     "Rule",
     "RuleBook",
+    "RuleBroken",
+    "RuleHeld",
+    "RuleLevel",
     "Verdict",
 ]
 
@@ -35,7 +35,7 @@ MAX_EVIDENCE: Final = 6
 """Most pieces of evidence of one break."""
 
 
-class Level(StrEnum):
+class RuleLevel(StrEnum):
     """What a specification demands: where a MUST is broken, the peer does not conform."""
 
     MUST = "must"
@@ -46,7 +46,7 @@ class Clause(msgspec.Struct, frozen=True):
     """Where a specification states a rule, and how strongly."""
 
     text: str
-    level: Level = Level.MUST
+    level: RuleLevel = RuleLevel.MUST
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -64,19 +64,19 @@ class Evidence(msgspec.Struct, frozen=True):
         return Evidence(at_us, what, content[:MAX_EVIDENCE_BYTES])
 
 
-class Held(msgspec.Struct, frozen=True):
+class RuleHeld(msgspec.Struct, frozen=True):
     """The rule was seen held."""
 
 
-class Broken(msgspec.Struct, frozen=True):
+class RuleBroken(msgspec.Struct, frozen=True):
     """The rule was seen broken."""
 
     reason: str
     evidence: Sequence[Evidence] = ()
 
 
-Verdict = Held | Broken
-HELD: Final[tuple[Verdict, ...]] = (Held(),)
+Verdict = RuleHeld | RuleBroken
+HELD: Final[tuple[Verdict, ...]] = (RuleHeld(),)
 NOTHING: Final[tuple[Verdict, ...]] = ()
 Judge = Callable[[Any], Sequence[Verdict]]
 """Is given each observation of the kinds that its rule names."""

@@ -12,7 +12,7 @@ from instep.ports.reader import StoreReader
 from instep.runtime.cloud_events import cloud_event
 from instep.runtime.retry import Environment
 from instep.runtime.settings import ConsumerSettings
-from instep.runtime.subscription import Choice, Subscription
+from instep.runtime.subscription import Subscription, SubscriptionOptions
 
 __all__ = ["Publisher"]
 
@@ -47,7 +47,7 @@ class Publisher:
         from_now: bool = False,
         settings: ConsumerSettings | None = None,
         environment: Environment | None = None,
-        **chosen: Unpack[Choice],
+        **chosen: Unpack[SubscriptionOptions],
     ) -> None:
         if not name:
             raise ConfigurationError("it has no name", where="Publisher", key="name")

@@ -15,7 +15,7 @@ from instep.runtime.lifecycle import Service
 from instep.runtime.publisher import Publisher
 from instep.runtime.retry import Environment, retrying
 from instep.runtime.settings import ConsumerSettings
-from instep.runtime.subscription import Choice
+from instep.runtime.subscription import SubscriptionOptions
 
 __all__ = ["PublisherService"]
 
@@ -37,7 +37,7 @@ class PublisherService(Service):
         from_now: bool = False,
         settings: ConsumerSettings | None = None,
         environment: Environment | None = None,
-        **chosen: Unpack[Choice],
+        **chosen: Unpack[SubscriptionOptions],
     ) -> None:
         """`reader` opens the store, and `target` makes what the events go to; both are called
         again after an error. The others are as of `Publisher`.

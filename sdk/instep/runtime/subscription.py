@@ -16,7 +16,7 @@ from instep.runtime.retry import Environment, retrying
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.supervision import until_first_ended
 
-__all__ = ["Choice", "Subscription"]
+__all__ = ["Subscription", "SubscriptionOptions"]
 
 _BATCH_CHANGES = 500
 _POLL_S = 0.2
@@ -24,7 +24,7 @@ _FRESHNESS_S = 1.0
 """How often it is looked at how fresh the streams are, in seconds."""
 
 
-class Choice(TypedDict, total=False):
+class SubscriptionOptions(TypedDict, total=False):
     """What a subscriber chooses, as the arguments of `Subscription` are called."""
 
     consumer: str | None

@@ -23,7 +23,7 @@ from instep.errors import ConfigurationError, InstepError, SinkError, StoreUnava
 from instep_spark.error_text import first_line
 from instep_spark.lake.batches.progress import carrying_metadata, read_commit_metadata
 from instep_spark.lake.deletion_vectors.delta_log import VECTORS_PROPERTY
-from instep_spark.lake.landed import Landed
+from instep_spark.lake.landed import LandedRows
 from instep_spark.lake.pipeline import (
     FOLLOWERS,
     LakeSettings,
@@ -227,7 +227,7 @@ class Lake:
 
     def _keep_up(self, *, once: bool, stop: threading.Event, interval_s: float) -> None:
         """Apply what has landed, until `stop` is set; `once`: what there is now."""
-        landed = Landed(self.spark, self._place, self._pipeline, self._clock)
+        landed = LandedRows(self.spark, self._place, self._pipeline, self._clock)
         looked_s = self._clock()
         while not stop.is_set():
             begun_s = self._clock()

@@ -18,7 +18,7 @@ from instep_spark.place import LakePlace
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Landed"]
+__all__ = ["LandedRows"]
 
 _WHOLE_LOOK_S: Final = 60.0
 """How often rows of all times are looked through: a clock may be behind the others."""
@@ -26,7 +26,7 @@ _RECENT_US: Final = 3_600_000_000
 """Else those that were committed since this long before the newest one that was found."""
 
 
-class Landed:
+class LandedRows:
     """What has landed in `changes` that some table of a pipeline lacks."""
 
     def __init__(

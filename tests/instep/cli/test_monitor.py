@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Static, TabbedContent
 
 from instep import SequencerSettings
-from instep.cli.monitor.reading import Place
+from instep.cli.monitor.reading import MonitoredPlace
 from instep.cli.monitor.rows import TABLES, bar_text, sparkline
 from instep.cli.monitor.screen import Monitor
 from instep.metrics.port import OperationsPort
@@ -28,7 +28,7 @@ Screen = Pilot[None]
 
 
 def watch(
-    place: Place,
+    place: MonitoredPlace,
     work: Callable[[Screen], Awaitable[None]],
     size: tuple[int, int],
     every_s: float = 60,
@@ -74,7 +74,7 @@ def test_streams_of_a_store_at_rest(tmp_path: Path) -> None:
         await pilot.pause(0.5)
         assert text(pilot, "details").startswith("east / quiet")
 
-    watch(Place("", {url: set()}), work, NARROW, 0.3)
+    watch(MonitoredPlace("", {url: set()}), work, NARROW, 0.3)
 
 
 def test_every_tab_is_reached_by_a_key_and_fits(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_every_tab_is_reached_by_a_key_and_fits(tmp_path: Path) -> None:
         assert pilot.app.theme != before
 
     for size in (NARROW, WIDE):
-        watch(Place("", {url: set()}), work, size)
+        watch(MonitoredPlace("", {url: set()}), work, size)
 
 
 def test_a_record_in_quarantine_is_replayed(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_record_in_quarantine_is_replayed(tmp_path: Path) -> None:
         await until(pilot, lambda: any("still not readable" in one.message for one in notes))
         assert cells(pilot, "quarantine")[1][3] == "no"
 
-    watch(Place("", {url: set()}), work, NARROW)
+    watch(MonitoredPlace("", {url: set()}), work, NARROW)
     found = lines(instep("entities", "--store", url, "--key", "k9", "--format", "jsonl"))
     assert [one["key"] for one in found] == ["k9"]
 
@@ -141,7 +141,7 @@ def test_sequences_and_the_dead_letter(tmp_path: Path) -> None:
         await until(pilot, lambda: any("sequence has failed" in one.message for one in notes))
 
     asyncio.run(fill_it())
-    watch(Place("", {url: set()}), work, NARROW)
+    watch(MonitoredPlace("", {url: set()}), work, NARROW)
 
 
 def test_alarms_that_stand_are_counted_by_severity(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_alarms_that_stand_are_counted_by_severity(tmp_path: Path) -> None:
         assert cells(pilot, "derived") == [["alarms", "MAJOR", "2"]]
 
     asyncio.run(fill_it())
-    watch(Place("", {url: set()}), work, NARROW)
+    watch(MonitoredPlace("", {url: set()}), work, NARROW)
 
 
 def test_a_running_process_is_asked_and_its_text_is_no_markup() -> None:
@@ -172,14 +172,14 @@ def test_a_running_process_is_asked_and_its_text_is_no_markup() -> None:
         async with OperationsPort(
             lambda: [Said(AWAY)], "127.0.0.1:0", "test", about=lambda: told
         ) as port:
-            place = Place(port.address, {})
+            place = MonitoredPlace(port.address, {})
             async with Monitor(place, 60).run_test(size=WIDE) as pilot:
                 await until(pilot, lambda: "looking" not in text(pilot, "verdict"))
                 assert text(pilot, "verdict").endswith(f"by {port.address}")
                 assert cells(pilot, "streams")[0][0] == "!"
                 await pilot.press("7")
                 assert cells(pilot, "events")[0][2] == "[red]\ufffd[31mno route[/red]"
-                chosen = Place(port.address, {}, "east")
+                chosen = MonitoredPlace(port.address, {}, "east")
                 assert not (await chosen.read()).told["consumers"]
             # Where it is gone, that is said.
         gone = await place.read()
@@ -198,14 +198,14 @@ def test_the_port_of_a_configuration_falls_back_to_its_store(tmp_path: Path) -> 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
-    reading = asyncio.run(Place(address, {url: {"east"}}).read())
+    reading = asyncio.run(MonitoredPlace(address, {url: {"east"}}).read())
     assert reading.source == "the store"
     assert "no process answers" in reading.error
     assert [one["consumer"] for one in reading.told["consumers"]] == ["east"]
 
 
 def test_a_store_that_is_not_there_is_said(tmp_path: Path) -> None:
-    reading = asyncio.run(Place("", {f"sqlite:///{tmp_path}/absent.db": set()}).read())
+    reading = asyncio.run(MonitoredPlace("", {f"sqlite:///{tmp_path}/absent.db": set()}).read())
     assert reading.error
     assert not reading.told["ready"]
 

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.conformance import (
-    Answered,
-    Closed,
+    ConnectionClosed,
+    ConnectionOpened,
     Event,
-    Frame,
-    Opened,
-    Received,
-    Replied,
-    Skipped,
+    MessageReceived,
+    MessagesSkipped,
+    RequestAnswered,
+    RequestReceived,
+    ResponseReceived,
     TraceRing,
     event_line,
     read_events,
@@ -25,14 +25,16 @@ from instep.errors import ConfigurationError
 
 TIMES = st.integers(0, 2**53)
 EVENTS = st.one_of(
-    st.builds(Opened, TIMES, st.integers(0, 9), st.text(), st.text()),
-    st.builds(Frame, TIMES, st.integers(0, 9), st.binary()),
-    st.builds(Frame, TIMES, st.integers(0, 9), st.text().map(str.encode)),
-    st.builds(Closed, TIMES, st.integers(0, 9), st.text(), by_us=st.booleans()),
-    st.builds(Skipped, TIMES, st.integers(0, 9)),
-    st.builds(Answered, TIMES, st.text(), st.integers(100, 599), st.binary(), TIMES),
-    st.builds(Received, TIMES, st.text(), st.none() | st.integers(0, 99), st.text(), st.binary()),
-    st.builds(Replied, TIMES, st.text(), st.none() | st.integers(0, 99), st.booleans()),
+    st.builds(ConnectionOpened, TIMES, st.integers(0, 9), st.text(), st.text()),
+    st.builds(MessageReceived, TIMES, st.integers(0, 9), st.binary()),
+    st.builds(MessageReceived, TIMES, st.integers(0, 9), st.text().map(str.encode)),
+    st.builds(ConnectionClosed, TIMES, st.integers(0, 9), st.text(), by_us=st.booleans()),
+    st.builds(MessagesSkipped, TIMES, st.integers(0, 9)),
+    st.builds(ResponseReceived, TIMES, st.text(), st.integers(100, 599), st.binary(), TIMES),
+    st.builds(
+        RequestReceived, TIMES, st.text(), st.none() | st.integers(0, 99), st.text(), st.binary()
+    ),
+    st.builds(RequestAnswered, TIMES, st.text(), st.none() | st.integers(0, 99), st.booleans()),
 )
 
 
@@ -44,12 +46,12 @@ def test_a_file_gives_back_what_was_written(events: list[Event]) -> None:
 
 
 def test_text_is_written_as_text() -> None:
-    assert json.loads(event_line(Frame(1, 2, b'{"a":1}')))["content_text"] == '{"a":1}'
+    assert json.loads(event_line(MessageReceived(1, 2, b'{"a":1}')))["content_text"] == '{"a":1}'
 
 
 @pytest.mark.parametrize("line", [b"{", b"[]", b'{"type":"other"}', b'{"type":"frame"}'])
 def test_what_is_no_event_is_named_with_its_line(line: bytes) -> None:
-    lines = [event_line(Closed(1, 1)), b"\n", line]
+    lines = [event_line(ConnectionClosed(1, 1)), b"\n", line]
     with pytest.raises(ConfigurationError, match="no event of a trace") as error:
         list(read_events(lines, "here"))
     assert error.value.where == "here:3"
@@ -60,7 +62,7 @@ def test_a_ring_keeps_the_last_events_within_its_bound(
     contents: list[bytes], most_bytes: int
 ) -> None:
     ring = TraceRing(most_bytes)
-    events = [Frame(n, 1, content) for n, content in enumerate(contents)]
+    events = [MessageReceived(n, 1, content) for n, content in enumerate(contents)]
     for event in events:
         ring.add(event)
     kept = ring.events()

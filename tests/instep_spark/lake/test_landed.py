@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from instep.errors import SinkError
 from instep_spark.lake.batches.progress import StreamProgress, TableProgress
-from instep_spark.lake.landed import Landed
+from instep_spark.lake.landed import LandedRows
 from instep_spark.lake.pipeline import Pipeline
 from instep_spark.lake.tables.delta_rs_table import DeltaRsTable
 from instep_spark.place import LakePlace
@@ -29,7 +29,7 @@ class Lake:
         self.pipeline = Pipeline(place, tables=["alarms"])
         self.pipeline.entities.by_driver = DeltaRsTable(place.location("entities"))
         self.now_s = 0.0
-        self.landed = Landed(NO_SPARK, place, self.pipeline, lambda: self.now_s)
+        self.landed = LandedRows(NO_SPARK, place, self.pipeline, lambda: self.now_s)
 
     def have(self, alarms: int | None = None, **streams: int) -> None:
         """The tables have come so far in these streams."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from instep.conformance import Report, judge
+from instep.conformance import ConformanceReport, judge
 from instep_tapi.conformance.book import tapi_rules
 from instep_tapi.facts.names import (
     CONDITION_DETECTOR,
@@ -77,7 +77,7 @@ def provider_of(rng: random.Random) -> tuple[ProviderSettings, str]:
     return settings.of_edition(tapi), tapi
 
 
-def life(seed: int) -> Report:
+def life(seed: int) -> ConformanceReport:
     """One random life of a conforming provider, and what is found of it."""
     rng = random.Random(seed)
     settings, tapi = provider_of(rng)

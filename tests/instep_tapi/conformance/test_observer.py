@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from instep.conformance import Answered, Event, Frame, Opened, Report, Status, judge
+from instep.conformance import (
+    ConformanceReport,
+    ConnectionOpened,
+    Event,
+    MessageReceived,
+    ResponseReceived,
+    RuleStatus,
+    judge,
+)
 from instep_tapi.conformance.book import tapi_rules
 
 AT = 1_620_000_000_000_000
@@ -29,7 +37,7 @@ EXAMPLE = """{"log-record-header": {"token": "62234255_0:-1379579382:AAAAAQAAhw4
 """The alarm of TR-548 6.3, with the brace that it lacks."""
 
 
-def declared(**type_: Any) -> Answered:
+def declared(**type_: Any) -> ResponseReceived:
     stated = {
         "uuid": "t",
         "stream-type-name": "alarms",
@@ -49,19 +57,21 @@ def declared(**type_: Any) -> Answered:
     }
     content = {"available-stream": [stream], "supported-stream-type": [stated]}
     body = json.dumps({"tapi-streaming:stream-context": content}).encode()
-    return Answered(AT, "/restconf/data/tapi-common:context/x", 200, body)
+    return ResponseReceived(AT, "/restconf/data/tapi-common:context/x", 200, body)
 
 
-def found(*events: Event) -> Report:
+def found(*events: Event) -> ConformanceReport:
     return judge(tapi_rules(), events)
 
 
-def broken(report: Report) -> set[str]:
+def broken(report: ConformanceReport) -> set[str]:
     return {one.rule.removeprefix("tapi-") for one in report.broken}
 
 
 def test_the_example_of_the_specification_departs_from_its_yang_in_three_ways() -> None:
-    report = found(declared(), Opened(AT, 1, "s"), Frame(AT, 1, EXAMPLE.encode()))
+    report = found(
+        declared(), ConnectionOpened(AT, 1, "s"), MessageReceived(AT, 1, EXAMPLE.encode())
+    )
     assert broken(report) == {"event-time-flat", "detector-type", "alarm-state"}
 
 
@@ -85,8 +95,8 @@ def test_a_controller_with_truncated_logs_of_a_day_is_told_so() -> None:
 )
 def test_every_wrapper_of_the_field_is_read(wrapper: str) -> None:
     frame = wrapper.format(EXAMPLE).encode()
-    report = found(declared(), Opened(AT, 1, "s"), Frame(AT, 1, frame))
-    assert {one.rule for one in report.results if one.status is Status.HELD} > {
+    report = found(declared(), ConnectionOpened(AT, 1, "s"), MessageReceived(AT, 1, frame))
+    assert {one.rule for one in report.results if one.status is RuleStatus.HELD} > {
         "tapi-token",
         "tapi-message-json",
     }
@@ -97,11 +107,11 @@ def test_every_wrapper_of_the_field_is_read(wrapper: str) -> None:
     [b"", b"\xff", b"null", b"{}", b"[]", b"[1]", b'"x"', b"{" * 5_000, b'{"log-record":{}}'],
 )
 def test_what_is_no_record_breaks_one_rule_and_no_judge(content: bytes) -> None:
-    report = found(declared(), Opened(AT, 1, "s"), Frame(AT, 1, content))
+    report = found(declared(), ConnectionOpened(AT, 1, "s"), MessageReceived(AT, 1, content))
     assert broken(report) == {"message-json"}
 
 
 def test_nothing_is_proven_by_nothing() -> None:
     report = found()
-    assert {one.status for one in report.results} == {Status.NOT_SEEN}
+    assert {one.status for one in report.results} == {RuleStatus.NOT_SEEN}
     assert all(one.provoke for one in report.results)

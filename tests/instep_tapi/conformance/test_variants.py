@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from instep.conformance import Report, judge
+from instep.conformance import ConformanceReport, judge
 from instep_tapi.conformance.book import tapi_rules
 from instep_tapi_provider import Faults, ProviderSettings
 from instep_tapi_provider.deviations import DEVIATIONS
@@ -86,7 +86,7 @@ def lived(deviates: str, tapi: str = "2.1.3") -> World:
     return world
 
 
-def broken(report: Report) -> dict[str, str]:
+def broken(report: ConformanceReport) -> dict[str, str]:
     return {one.rule.removeprefix("tapi-"): one.reason for one in report.broken}
 
 

@@ -13,7 +13,13 @@ from typing import Any
 
 import msgspec
 
-from instep.conformance import Answered, Closed, Event, Frame, Opened
+from instep.conformance import (
+    ConnectionClosed,
+    ConnectionOpened,
+    Event,
+    MessageReceived,
+    ResponseReceived,
+)
 from instep_tapi.facts.names import StreamState
 from instep_tapi_provider import Context, Faults, Provider, ProviderSettings, ScaledClock, Stream
 from instep_tapi_provider.log_reader import LogReader
@@ -141,13 +147,13 @@ class World:
     def get(self) -> None:
         """Read current state."""
         body = msgspec.json.encode({"tapi-common:context": self.provider.context.root})
-        self.trace.append(Answered(self.now_us, NETWORK, 200, body))
+        self.trace.append(ResponseReceived(self.now_us, NETWORK, 200, body))
 
     def get_streams(self) -> None:
         """Read the stream context."""
         shown = stream_context(self.site, "ws://127.0.0.1:1/restconf")
         body = msgspec.json.encode({"tapi-streaming:stream-context": shown})
-        self.trace.append(Answered(self.now_us, STREAMS, 200, body))
+        self.trace.append(ResponseReceived(self.now_us, STREAMS, 200, body))
 
     def open(self, *, start: str | None = None, resume: bool = True) -> None:
         """Connect to each stream: behind its last token, with this one, or without any."""
@@ -158,7 +164,7 @@ class World:
             self._count += 1
             reader = LogReader(stream, token or None, self.faults, self.now_s)
             self.connections[stream.stream_id] = Connection(self._count, stream, reader)
-            self.trace.append(Opened(self.now_us, self._count, stream.uuid, token))
+            self.trace.append(ConnectionOpened(self.now_us, self._count, stream.uuid, token))
 
     def open_old(self) -> None:
         """Connect with the token of a record that is older than the tombstone retention."""
@@ -168,12 +174,12 @@ class World:
     def close(self) -> None:
         """Close all connections."""
         for connection in self.connections.values():
-            self.trace.append(Closed(self.now_us, connection.id, by_us=True))
+            self.trace.append(ConnectionClosed(self.now_us, connection.id, by_us=True))
         self.connections.clear()
 
     def drop(self, connection: Connection) -> None:
         """The provider closes one."""
-        self.trace.append(Closed(self.now_us, connection.id, "dropped"))
+        self.trace.append(ConnectionClosed(self.now_us, connection.id, "dropped"))
         del self.connections[connection.stream.stream_id]
 
     def read(self) -> None:
@@ -204,7 +210,7 @@ class World:
             if faults.duplicate_every and connection.sent % faults.duplicate_every == 0:
                 copies = 2
             for frame in stream.encoder.frames([record.data] * copies, self.now_s):
-                self.trace.append(Frame(self.now_us, connection.id, frame))
+                self.trace.append(MessageReceived(self.now_us, connection.id, frame))
             self.tokens[stream.stream_id] = _token(record.data) or record.token
             retention_s = stream.settings.tombstone_retention_s
             if self.now_s - record.appended_s > retention_s * 1.3:

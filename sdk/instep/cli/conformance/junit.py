@@ -5,26 +5,26 @@ from __future__ import annotations
 from xml.etree import ElementTree as ET
 
 from instep.cli.output import plain_lines, stamp
-from instep.conformance import Level, Report, Result, Status
+from instep.conformance import ConformanceReport, RuleLevel, RuleResult, RuleStatus
 
 __all__ = ["junit"]
 
 _SHOWN_BYTES = 2_000
 
 
-def junit(report: Report) -> str:
+def junit(report: ConformanceReport) -> str:
     """One suite a chapter, one case a rule. A MUST that is broken is a failure; a SHOULD that is
     broken passes and says so; what was not seen is skipped.
     """
     suites = ET.Element("testsuites", name=report.title)
-    chapters: dict[str, list[Result]] = {}
+    chapters: dict[str, list[RuleResult]] = {}
     for result in report.results:
         chapters.setdefault(result.chapter, []).append(result)
     seconds = f"{(report.ended_at_us - report.began_at_us) / 1e6:.3f}"
     suites.set("time", seconds)
     for chapter, results in chapters.items():
         failed = sum(_fails(one) for one in results)
-        skipped = sum(one.status is Status.NOT_SEEN for one in results)
+        skipped = sum(one.status is RuleStatus.NOT_SEEN for one in results)
         suite = ET.SubElement(
             suites,
             "testsuite",
@@ -42,11 +42,11 @@ def junit(report: Report) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode")
 
 
-def _fails(result: Result) -> bool:
-    return result.status is Status.BROKEN and result.level is Level.MUST
+def _fails(result: RuleResult) -> bool:
+    return result.status is RuleStatus.BROKEN and result.level is RuleLevel.MUST
 
 
-def _case(suite: ET.Element, report: Report, result: Result) -> None:
+def _case(suite: ET.Element, report: ConformanceReport, result: RuleResult) -> None:
     case = ET.SubElement(
         suite,
         "testcase",
@@ -54,9 +54,9 @@ def _case(suite: ET.Element, report: Report, result: Result) -> None:
         name=f"{result.rule} ({result.clause}): {result.text}",
     )
     match result.status:
-        case Status.NOT_SEEN:
+        case RuleStatus.NOT_SEEN:
             ET.SubElement(case, "skipped", message=result.provoke)
-        case Status.BROKEN:
+        case RuleStatus.BROKEN:
             kind = "failure" if _fails(result) else "system-out"
             told = ET.SubElement(case, kind)
             if _fails(result):
@@ -67,7 +67,7 @@ def _case(suite: ET.Element, report: Report, result: Result) -> None:
             pass
 
 
-def _evidence(result: Result) -> str:
+def _evidence(result: RuleResult) -> str:
     lines = [f"broken {result.broken:,} times: {result.reason}"]
     for one in result.evidence:
         shown = one.content[:_SHOWN_BYTES].decode(errors="replace")

@@ -7,13 +7,17 @@ from html import escape
 from typing import Final
 
 from instep.cli.output import plain_lines, stamp
-from instep.conformance import Evidence, Level, Report, Result, Status
+from instep.conformance import ConformanceReport, Evidence, RuleLevel, RuleResult, RuleStatus
 from instep.model.durations import duration
 
 __all__ = ["page"]
 
-_MARKS: Final = {Status.HELD: "✓", Status.BROKEN: "✗", Status.NOT_SEEN: "–"}
-_CLASSES: Final = {Status.HELD: "held", Status.BROKEN: "broken", Status.NOT_SEEN: "unseen"}
+_MARKS: Final = {RuleStatus.HELD: "✓", RuleStatus.BROKEN: "✗", RuleStatus.NOT_SEEN: "–"}
+_CLASSES: Final = {
+    RuleStatus.HELD: "held",
+    RuleStatus.BROKEN: "broken",
+    RuleStatus.NOT_SEEN: "unseen",
+}
 _SHOWN_BYTES: Final = 8_000
 _WIDTH: Final = 640
 _STYLE: Final = """
@@ -58,12 +62,12 @@ h2{break-after:avoid}tr{break-inside:avoid}}
 """
 
 
-def page(report: Report) -> str:
+def page(report: ConformanceReport) -> str:
     """The report as HTML. What a peer sent is shown as text, and never as markup."""
     verdict = "Conforms, as far as it was seen" if report.conforms else "Does not conform"
     kind = "held" if report.conforms else "broken"
-    mark = _MARKS[Status.HELD if report.conforms else Status.BROKEN]
-    seen = sum(one.status is not Status.NOT_SEEN for one in report.results)
+    mark = _MARKS[RuleStatus.HELD if report.conforms else RuleStatus.BROKEN]
+    seen = sum(one.status is not RuleStatus.NOT_SEEN for one in report.results)
     chapters = dict.fromkeys(one.chapter for one in report.results)
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -89,7 +93,7 @@ def page(report: Report) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _broken_list(report: Report) -> str:
+def _broken_list(report: ConformanceReport) -> str:
     """What is broken, each with the way to its evidence."""
     items = "".join(
         f'<li><a href="#{_text(one.rule)}">{_text(one.text)}</a> <span class=soft>({one.level},'
@@ -99,7 +103,7 @@ def _broken_list(report: Report) -> str:
     return f"<p>Broken:</p><ol>{items}</ol>" if items else ""
 
 
-def _seen(report: Report) -> str:
+def _seen(report: ConformanceReport) -> str:
     edition = f"edition {report.edition}; " if report.edition else ""
     seconds = duration((report.ended_at_us - report.began_at_us) / 1e6)
     part = "; not all of them were judged" if report.skipped else ""
@@ -109,22 +113,22 @@ def _seen(report: Report) -> str:
     )
 
 
-def _chapter(name: str, results: list[Result]) -> list[str]:
+def _chapter(name: str, results: list[RuleResult]) -> list[str]:
     counts = [
         f"{sum(one.status is status for one in results)} {status}"
-        for status in (Status.BROKEN, Status.HELD, Status.NOT_SEEN)
+        for status in (RuleStatus.BROKEN, RuleStatus.HELD, RuleStatus.NOT_SEEN)
     ]
-    broken = any(one.status is Status.BROKEN for one in results)
-    seen = any(one.status is Status.HELD for one in results)
-    worst = Status.BROKEN if broken else Status.HELD if seen else Status.NOT_SEEN
+    broken = any(one.status is RuleStatus.BROKEN for one in results)
+    seen = any(one.status is RuleStatus.HELD for one in results)
+    worst = RuleStatus.BROKEN if broken else RuleStatus.HELD if seen else RuleStatus.NOT_SEEN
     parts = [
         (
             f'<section><h2><span class="mark {_CLASSES[worst]}">{_MARKS[worst]} {worst}</span>'
             f' {_text(name)}</h2><p class="soft">{", ".join(counts)}</p>'
         )
     ]
-    parts += [_break(one) for one in results if one.status is Status.BROKEN]
-    others = [one for one in results if one.status is not Status.BROKEN]
+    parts += [_break(one) for one in results if one.status is RuleStatus.BROKEN]
+    others = [one for one in results if one.status is not RuleStatus.BROKEN]
     if others:
         parts.append(
             '<table><thead><tr><th>Status</th><th class="level">Level</th><th>Rule</th>'
@@ -136,9 +140,9 @@ def _chapter(name: str, results: list[Result]) -> list[str]:
     return parts
 
 
-def _row(result: Result) -> str:
+def _row(result: RuleResult) -> str:
     more = ""
-    if result.status is Status.NOT_SEEN:
+    if result.status is RuleStatus.NOT_SEEN:
         more = f'<br><span class="soft">To see it: {_text(result.provoke)}</span>'
     return (
         f'<tr id="{_text(result.rule)}"><td class="mark {_CLASSES[result.status]}">'
@@ -148,8 +152,8 @@ def _row(result: Result) -> str:
     )
 
 
-def _break(result: Result) -> str:
-    should = "" if result.level is Level.MUST else " should"
+def _break(result: RuleResult) -> str:
+    should = "" if result.level is RuleLevel.MUST else " should"
     items = "".join(
         f"<li>{stamp(one.at_us)}<br>{_text(one.what)}{_bytes(one)}</li>" for one in result.evidence
     )

@@ -14,15 +14,23 @@ from rich.text import Text
 from instep.cli.conformance.junit import junit
 from instep.cli.conformance.page import page
 from instep.cli.output import json_line, plain, stamp
-from instep.conformance import Report, Result, Status
+from instep.conformance import ConformanceReport, RuleResult, RuleStatus
 from instep.errors import ConfigurationError
 from instep.model.durations import duration
 
 __all__ = ["HtmlOption", "JunitOption", "ReportFormat", "ReportFormatOption", "print_report"]
 
 _SHOWN_BYTES: Final = 400
-_MARKS: Final = {Status.HELD: "✓ held", Status.BROKEN: "✗ broken", Status.NOT_SEEN: "· not seen"}
-_STYLES: Final = {Status.HELD: "green", Status.BROKEN: "bold red", Status.NOT_SEEN: "dim"}
+_MARKS: Final = {
+    RuleStatus.HELD: "✓ held",
+    RuleStatus.BROKEN: "✗ broken",
+    RuleStatus.NOT_SEEN: "· not seen",
+}
+_STYLES: Final = {
+    RuleStatus.HELD: "green",
+    RuleStatus.BROKEN: "bold red",
+    RuleStatus.NOT_SEEN: "dim",
+}
 
 
 class ReportFormat(StrEnum):
@@ -49,7 +57,7 @@ JunitOption = Annotated[
 
 
 def print_report(
-    report: Report,
+    report: ConformanceReport,
     output: ReportFormat = ReportFormat.TABLE,
     *,
     html_file: Path | None = None,
@@ -77,7 +85,7 @@ def print_report(
         raise typer.Exit(1)
 
 
-def facts(report: Report) -> dict[str, Any]:
+def facts(report: ConformanceReport) -> dict[str, Any]:
     """A report as JSON has it."""
     return {
         "protocol": report.protocol,
@@ -94,7 +102,7 @@ def facts(report: Report) -> dict[str, Any]:
     }
 
 
-def _facts_of(result: Result) -> dict[str, Any]:
+def _facts_of(result: RuleResult) -> dict[str, Any]:
     return {
         "rule": result.rule,
         "chapter": result.chapter,
@@ -117,7 +125,7 @@ def _facts_of(result: Result) -> dict[str, Any]:
     }
 
 
-def _print(report: Report) -> None:
+def _print(report: ConformanceReport) -> None:
     console = Console(highlight=False)
     told = f"{report.title}: {plain(report.subject)}"
     if report.edition:
@@ -154,7 +162,7 @@ def _print(report: Report) -> None:
         console.print(table)
     console.print()
     broken = report.broken
-    seen = sum(one.status is not Status.NOT_SEEN for one in report.results)
+    seen = sum(one.status is not RuleStatus.NOT_SEEN for one in report.results)
     verdict = "conforms, as far as it was seen" if report.conforms else "does not conform"
     console.print(
         Text(

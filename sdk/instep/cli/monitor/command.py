@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from instep.cli.monitor.reading import Place
+from instep.cli.monitor.reading import MonitoredPlace
 from instep.cli.monitor.screen import Monitor
 from instep.cli.store import ConfigArgument, ConsumerOption, StoreOption, places_of
 from instep.config.file import default_path, load
@@ -34,7 +34,7 @@ def monitor(
     while none answers, those of the store. With --url alone there is no store to look into.
     """
     stores = {} if url and not (config or store) else places_of(config, store, consumer, "monitor")
-    Monitor(Place(url or _port_of(config, store), stores, consumer), every_s).run()
+    Monitor(MonitoredPlace(url or _port_of(config, store), stores, consumer), every_s).run()
 
 
 def _port_of(config: Path | None, store: str | None) -> str:

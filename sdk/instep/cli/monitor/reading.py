@@ -22,7 +22,7 @@ from instep.model.entities import Quarantined, StoredEntity
 from instep.ports.reader import DeadMessage, MessageReader, SequenceStatus, StoreReader
 from instep.sequencing.operator_actions import OperatorAction
 
-__all__ = ["SUMMARY", "Place", "Reading"]
+__all__ = ["SUMMARY", "MonitorSnapshot", "MonitoredPlace"]
 
 SUMMARY: Final = "summary"
 """The query of a derivation whose rows are shown: alarms by severity, for example."""
@@ -32,7 +32,7 @@ _WITHIN_S: Final = 3.0
 _T = TypeVar("_T")
 
 
-class Reading(msgspec.Struct, kw_only=True):
+class MonitorSnapshot(msgspec.Struct, kw_only=True):
     """What was found at one time."""
 
     told: Mapping[str, Any]
@@ -50,7 +50,7 @@ class Reading(msgspec.Struct, kw_only=True):
     """What each derivation says in short: name → rows."""
 
 
-class Place:
+class MonitoredPlace:
     """Where the monitor looks. Every read is bounded in time and rows."""
 
     def __init__(
@@ -59,10 +59,10 @@ class Place:
         """`url`: of the port, empty for none; `stores`: URL → consumers, as `places_of`."""
         self._url, self._stores, self._consumer = url.rstrip("/"), stores, consumer
 
-    async def read(self) -> Reading:
+    async def read(self) -> MonitorSnapshot:
         """Look once. What does not answer is said, and never raised."""
         told, error = await self._port()
-        found = Reading(told=told, source=self._url, error=error)
+        found = MonitorSnapshot(told=told, source=self._url, error=error)
         healths = []
         for url, names in self._stores.items():
             try:
@@ -125,7 +125,7 @@ class Place:
         return {**told, "consumers": consumers}, ""
 
 
-async def _look(place: OpenStore, found: Reading) -> None:
+async def _look(place: OpenStore, found: MonitorSnapshot) -> None:
     reader = place.reader
     for name in place.names:
         found.unproven += await _first(reader.entities(consumer=name, unproven=True))

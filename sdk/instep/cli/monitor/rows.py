@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from instep.cli.monitor.reading import Reading
+from instep.cli.monitor.reading import MonitorSnapshot
 from instep.cli.output import moment, plain
 from instep.cli.sequences import sequence_facts, sequence_remark
 from instep.metrics.reading_bar import reading_bar
@@ -15,7 +15,7 @@ from instep.model.durations import duration
 
 __all__ = [
     "TABLES",
-    "Table",
+    "TableLayout",
     "bar_text",
     "rates_of",
     "sparkline",
@@ -34,7 +34,7 @@ Cells = Sequence[tuple[str, ...]]
 """The rows of a table: in each a key, and the text of each column."""
 
 
-class Table(msgspec.Struct, frozen=True):
+class TableLayout(msgspec.Struct, frozen=True):
     """One table: its columns with their widths in characters, at first those of a terminal of 80
     columns, and behind them those that a wide one has, too.
     """
@@ -47,41 +47,41 @@ class Table(msgspec.Struct, frozen=True):
 
 
 TABLES: Final = {
-    "streams": Table(
+    "streams": TableLayout(
         "Streams",
         (("", 1), ("Stream", 19), ("State", 16), ("Heard", 8), ("Behind", 8), ("", _BAR)),
         (("Records/s", 9), ("Unproven", 8), ("Quarantine", 10), ("Attempt", 7)),
         "no stream was found",
     ),
-    "sequences": Table(
+    "sequences": TableLayout(
         "Sequences",
         (("Sequence", 28), ("Missing", 16), ("Held", 6), ("Waiting", 7), ("Why", 12)),
         empty="no sequence is in trouble",
     ),
-    "unproven": Table(
+    "unproven": TableLayout(
         "Unproven",
         (("Entity", 30), ("Class", 18), ("Why", 24)),
         (("Proven at", 19),),
         empty="every entity is proven",
     ),
-    "quarantine": Table(
+    "quarantine": TableLayout(
         "Quarantine",
         (("ID", 6), ("Received", 19), ("Times", 5), ("Replayed", 8), ("Why", 32)),
         (("Stream", 30),),
         empty="nothing is in quarantine",
     ),
-    "dead": Table(
+    "dead": TableLayout(
         "Dead",
         (("ID", 6), ("Since", 19), ("Number", 7), ("End", 10), ("Why", 28)),
         (("Sequence", 30),),
         empty="nothing is in the dead letter",
     ),
-    "derived": Table(
+    "derived": TableLayout(
         "Derived",
         (("What", 12), ("Of", 46), ("Count", 12)),
         empty="nothing that is derived has a summary, or nothing stands in it",
     ),
-    "events": Table(
+    "events": TableLayout(
         "Events",
         (("At", 19), ("Event", 16), ("Text", 37)),
         (("Of", 30),),
@@ -91,7 +91,7 @@ TABLES: Final = {
 """Name → table, in the order in which they are shown; with two margins they fit 80 columns."""
 
 
-def verdict_of(reading: Reading) -> str:
+def verdict_of(reading: MonitorSnapshot) -> str:
     """One line: whether all is in step, of when, and from where that is known."""
     faults = [fault for one in reading.told["consumers"] for fault in one["faults"]]
     if reading.told["ready"]:
@@ -106,12 +106,14 @@ def verdict_of(reading: Reading) -> str:
     return plain(f"{said} – {reading.told['at'][11:19]}, by {reading.source}{error}")
 
 
-def table_rows(name: str, reading: Reading, rates: Rates) -> list[tuple[str, tuple[str, ...]]]:
+def table_rows(
+    name: str, reading: MonitorSnapshot, rates: Rates
+) -> list[tuple[str, tuple[str, ...]]]:
     """The rows of a table, each with a key of its own; of all its columns, wide ones too."""
     return [(key, tuple(map(plain, cells))) for key, *cells in _ROWS[name](reading, rates)]
 
 
-def _streams(reading: Reading, rates: Rates) -> Cells:
+def _streams(reading: MonitorSnapshot, rates: Rates) -> Cells:
     found: list[tuple[str, ...]] = []
     for consumer, one in _all_streams(reading):
         found.append(
@@ -132,7 +134,7 @@ def _streams(reading: Reading, rates: Rates) -> Cells:
     return sorted(found, key=lambda row: (row[1] == " ", row[2]))
 
 
-def _sequences(reading: Reading, rates: Rates) -> Cells:  # noqa: ARG001
+def _sequences(reading: MonitorSnapshot, rates: Rates) -> Cells:  # noqa: ARG001
     found: list[tuple[str, ...]] = []
     for one in reading.sequences:
         facts = sequence_facts(one)
@@ -149,7 +151,7 @@ def _sequences(reading: Reading, rates: Rates) -> Cells:  # noqa: ARG001
     return found
 
 
-def _unproven(reading: Reading, rates: Rates) -> Cells:  # noqa: ARG001
+def _unproven(reading: MonitorSnapshot, rates: Rates) -> Cells:  # noqa: ARG001
     return [
         (
             f"{one.consumer} {one.stream} {one.key}",
@@ -162,7 +164,7 @@ def _unproven(reading: Reading, rates: Rates) -> Cells:  # noqa: ARG001
     ]
 
 
-def _quarantine(reading: Reading, rates: Rates) -> Cells:  # noqa: ARG001
+def _quarantine(reading: MonitorSnapshot, rates: Rates) -> Cells:  # noqa: ARG001
     return [
         (
             f"{one.consumer} {one.id}",
@@ -177,7 +179,7 @@ def _quarantine(reading: Reading, rates: Rates) -> Cells:  # noqa: ARG001
     ]
 
 
-def _dead(reading: Reading, rates: Rates) -> Cells:  # noqa: ARG001
+def _dead(reading: MonitorSnapshot, rates: Rates) -> Cells:  # noqa: ARG001
     return [
         (
             f"{one.consumer} {one.stream} {one.id} {one.number}",
@@ -192,7 +194,7 @@ def _dead(reading: Reading, rates: Rates) -> Cells:  # noqa: ARG001
     ]
 
 
-def _derived(reading: Reading, rates: Rates) -> Cells:  # noqa: ARG001
+def _derived(reading: MonitorSnapshot, rates: Rates) -> Cells:  # noqa: ARG001
     """The last column of a summary counts; what is before it says what."""
     found: list[tuple[str, ...]] = []
     for name, rows in reading.summaries.items():
@@ -202,7 +204,7 @@ def _derived(reading: Reading, rates: Rates) -> Cells:  # noqa: ARG001
     return found
 
 
-def _events(reading: Reading, rates: Rates) -> Cells:  # noqa: ARG001
+def _events(reading: MonitorSnapshot, rates: Rates) -> Cells:  # noqa: ARG001
     events = list(enumerate(reading.told.get("events", ())))
     return [
         (
@@ -227,7 +229,7 @@ _ROWS: Final = {
 }
 
 
-def stream_details(reading: Reading, key: str) -> str:
+def stream_details(reading: MonitorSnapshot, key: str) -> str:
     """What stands below the table about one stream."""
     for consumer, one in _all_streams(reading):
         if f"{consumer} / {one['stream']}" == key:
@@ -246,7 +248,7 @@ def _margin(name: str, left_s: float) -> str:
     return f"{name}: {duration(left_s)} left"
 
 
-def _faults_of(reading: Reading, consumer: str, stream: str) -> list[str]:
+def _faults_of(reading: MonitorSnapshot, consumer: str, stream: str) -> list[str]:
     return [
         f"{fault['part']}: {fault['text']}"
         for one in reading.told["consumers"]
@@ -256,14 +258,14 @@ def _faults_of(reading: Reading, consumer: str, stream: str) -> list[str]:
     ]
 
 
-def _all_streams(reading: Reading) -> list[tuple[str, Mapping[str, Any]]]:
+def _all_streams(reading: MonitorSnapshot) -> list[tuple[str, Mapping[str, Any]]]:
     return [
         (one["consumer"], stream) for one in reading.told["consumers"] for stream in one["streams"]
     ]
 
 
 def rates_of(
-    reading: Reading, before: Reading | None, for_s: float
+    reading: MonitorSnapshot, before: MonitorSnapshot | None, for_s: float
 ) -> dict[tuple[str, str], float]:
     """Records a second of each stream since the reading before."""
     if before is None or for_s <= 0:

@@ -14,7 +14,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import DataTable, Footer, Static, TabbedContent, TabPane
 from textual.widgets.data_table import RowDoesNotExist
 
-from instep.cli.monitor.reading import Place, Reading
+from instep.cli.monitor.reading import MonitoredPlace, MonitorSnapshot
 from instep.cli.monitor.rows import (
     TABLES,
     rates_of,
@@ -57,10 +57,10 @@ class Monitor(App[None]):
         Binding("q", "quit", "Quit"),
     ]
 
-    def __init__(self, place: Place, every_s: float) -> None:
+    def __init__(self, place: MonitoredPlace, every_s: float) -> None:
         super().__init__()
         self._place, self._every_s = place, every_s
-        self._reading: Reading | None = None
+        self._reading: MonitorSnapshot | None = None
         self._read_at_s = 0.0
         self._rates: defaultdict[tuple[str, str], deque[float]] = defaultdict(
             lambda: deque(maxlen=_RATES_KEPT)

@@ -13,7 +13,7 @@ from pyspark import SparkContext
 
 from instep.errors import StoreUnavailableError
 from instep_spark.lake.lake import Lake
-from instep_spark.lake.landed import Landed
+from instep_spark.lake.landed import LandedRows
 from instep_spark.session import SparkOptions, open_session
 from tests.instep_spark.sink_kit import stage
 from tests.instep_sql.store_kit import create_update
@@ -35,7 +35,7 @@ async def main(url: str, spark: dict[str, Any], *, kill: bool) -> None:
             assert await at.sink.position(at.stream) == at.position
         lake = Lake(url, open_session(SparkOptions(**spark)), tables=["entity_history"])
         lake._pipeline.open(lake.spark)
-        landed = Landed(lake.spark, lake._place, lake._pipeline)
+        landed = LandedRows(lake.spark, lake._place, lake._pipeline)
         rows, _upto = lake._part(landed.ends())
         before = rows.count()
         await at.commit(create_update("k", 100))
