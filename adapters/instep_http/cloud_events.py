@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Self
 
 import msgspec
@@ -11,6 +11,7 @@ from instep.errors import SourceError
 from instep.model.cloud_events import CloudEvent
 from instep_http.client import ClientSettings, GuardedClient
 from instep_http.errors import retry_later
+from instep_http.json_batches import joined_within
 from instep_http.redirects import NO_REDIRECTS
 from instep_http.tls import TlsOptions, client_context
 from instep_http.urls import check_url, shown
@@ -70,9 +71,9 @@ class CloudEventsTarget:
 
     async def publish(self, events: Sequence[CloudEvent]) -> None:
         """See `instep.ports.PublishTarget`."""
-        for body in self._bodies(events):
+        for joined in joined_within(map(_encode, events), self._max_bytes):
             answer = await self._client.send(
-                "POST", self._url, headers=self._headers, data=body, cut=True
+                "POST", self._url, headers=self._headers, data=b"[%b]" % joined, cut=True
             )
             if not 200 <= answer.status < 300:
                 raise SourceError(
@@ -81,16 +82,3 @@ class CloudEventsTarget:
                     retriable=retry_later(answer.status),
                     status=answer.status,
                 )
-
-    def _bodies(self, events: Sequence[CloudEvent]) -> Iterator[bytes]:
-        posted: list[bytes] = []
-        size_bytes = 0
-        for event in events:
-            one = _encode(event)
-            if posted and size_bytes + len(one) > self._max_bytes:
-                yield b"[%b]" % b",".join(posted)
-                posted, size_bytes = [], 0
-            posted.append(one)
-            size_bytes += len(one)
-        if posted:
-            yield b"[%b]" % b",".join(posted)

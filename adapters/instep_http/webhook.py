@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Self
 
 import msgspec
@@ -13,6 +13,7 @@ from instep.model.entities import Change
 from instep.model.freshness import Freshness
 from instep_http.client import ClientSettings, GuardedClient
 from instep_http.errors import retry_later
+from instep_http.json_batches import joined_within
 from instep_http.redirects import NO_REDIRECTS
 from instep_http.tls import TlsOptions, client_context
 from instep_http.urls import check_url, shown
@@ -113,8 +114,9 @@ class Webhook:
         """Post a batch. Raises `SourceError`; it is retriable where the receiver is not reachable
         or asks to try later. `data["retry_after_s"]` is then the least wait that it asks for.
         """
-        for body in self._bodies(batch):
-            await self._post(body)
+        # A batch without changes is posted, too.
+        for joined in list(joined_within(map(_encoded, batch), self._max_bytes)) or [b""]:
+            await self._post(b'{"changes":[%b]}' % joined)
 
     async def _post(self, body: bytes) -> None:
         answer = await self._client.send(
@@ -138,18 +140,6 @@ class Webhook:
             _Stream(one.consumer, one.stream, one.state, one.text, one.heard_s) for one in found
         ]
         await self._post(b'{"changes":[],"streams":%b}' % msgspec.json.encode(streams))
-
-    def _bodies(self, batch: Sequence[Change]) -> Iterator[bytes]:
-        posted: list[bytes] = []
-        size_bytes = 0
-        for change in batch:
-            one = _encoded(change)
-            if posted and size_bytes + len(one) > self._max_bytes:
-                yield b'{"changes":[%b]}' % b",".join(posted)
-                posted, size_bytes = [], 0
-            posted.append(one)
-            size_bytes += len(one)
-        yield b'{"changes":[%b]}' % b",".join(posted)
 
 
 def _encoded(change: Change) -> bytes:

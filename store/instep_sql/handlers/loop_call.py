@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import Connection
 
 from instep.errors import SinkError
-from instep_sql.engine.user_statements import prepared
+from instep_sql.engine.user_statements import execution
 
 __all__ = ["CallEndedError", "call_in_loop"]
 
@@ -103,14 +103,7 @@ class LoopConnection:
         """See `HandlerConnection`. Raises SQLAlchemy's errors, and `SinkError` where the text would
         end the transaction of the store.
         """
-        found = prepared(statement)
-
-        def work(connection: Connection) -> Any:
-            result = connection.execute(found, parameters)
-            # Rows are fetched here: their cursor belongs to this thread.
-            return result.freeze()() if result.returns_rows else result
-
-        return await self.run_sync(work)
+        return await self.run_sync(execution(statement, parameters))
 
     async def run_sync(self, work: Callable[[Any], T]) -> T:
         """See `HandlerConnection`."""

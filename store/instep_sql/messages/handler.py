@@ -24,7 +24,7 @@ from instep.ports.message_store import (
 )
 from instep_sql.engine.database import Transaction
 from instep_sql.engine.dialect import Dialect
-from instep_sql.engine.user_statements import prepared
+from instep_sql.engine.user_statements import execution
 from instep_sql.entities.quarantine import make_room_for_message
 from instep_sql.messages.inbox import FAILED, attachments_of, content_key, remember
 from instep_sql.messages.replies import keep as keep_replies
@@ -321,14 +321,7 @@ class _HandlerConnection:
         """See `HandlerConnection`. Raises SQLAlchemy's errors, and `SinkError` where the database
         is unavailable, or where the text would end the transaction of the store.
         """
-        found = prepared(statement)
-
-        def work(connection: Connection) -> Any:
-            result = connection.execute(found, parameters)
-            # Rows are fetched here: their cursor belongs to this thread.
-            return result.freeze()() if result.returns_rows else result
-
-        return await self.run_sync(work)
+        return await self.run_sync(execution(statement, parameters))
 
     async def run_sync(self, work: Callable[[Any], T]) -> T:
         """See `HandlerConnection`."""
