@@ -24,6 +24,8 @@ __all__ = ["FixedWidth", "cut_headers"]
 
 _texts: Final = msgspec.json.Decoder(list[str]).decode
 _encode: Final = msgspec.json.Encoder().encode
+_TOKEN, _TIME, _KEY, _NUMBER, _FIXED = range(5)
+"""What a part of a header is: one of the values, or what stands between them."""
 
 
 class FixedWidth(NamedTuple):
@@ -31,7 +33,9 @@ class FixedWidth(NamedTuple):
 
     tokens: list[str]
     stamps: Sequence[bytes]
-    """Append times; what needs an escape is no time."""
+    """Append times, with what is written around them."""
+    times: dict[bytes, str]
+    """The time in each stamp; what needs an escape is no time."""
     keys: list[str]
     partition: str
     offsets: list[int]
@@ -54,24 +58,36 @@ def cut_headers(
     lengths = [*(len(value.encode()) for _, value in values), len(digits)]
     if max(lengths) > MAX_TEXT_CHARS:
         raise ValueError("characters are counted one by one")
-    order = sorted(range(len(begins)), key=begins.__getitem__)
-    parts: list[bytes] = []
+    parts: list[tuple[int, bytes]] = []
     at = 0
-    for one in order:
-        parts += (first[at : begins[one]], first[begins[one] : begins[one] + lengths[one]])
-        at = begins[one] + lengths[one]
-    parts.append(first[at:end])
-    cut = struct.Struct("".join([f"{len(part)}s" for part in parts])).unpack_from
+    for value in sorted(range(len(begins)), key=begins.__getitem__):
+        begin = begins[value]
+        parts += (_FIXED, first[at:begin]), (value, first[begin : begin + lengths[value]])
+        at = begin + lengths[value]
+    parts.append((_FIXED, first[at:end]))
+    # Few times differ: what stands around one is cut with it, and compared once for each time.
+    around = parts.index((_TIME, values[_TIME][1].encode()))
+    before_time, time, after_time = (text for _, text in parts[around - 1 : around + 2])
+    parts[around - 1 : around + 2] = [(_TIME, before_time + time + after_time)]
+    cut = struct.Struct("".join([f"{len(text)}s" for _, text in parts])).unpack_from
     try:
         cuts = list(chain.from_iterable(map(cut, frames)))
     except struct.error:
         raise ValueError("a shorter one") from None
     columns = [cuts[column :: len(parts)] for column in range(len(parts))]
-    for column, part in zip(columns[::2], parts[::2], strict=True):
-        if column.count(part) < len(frames):
-            raise ValueError("headers differ in more than their values")
-    by_value = {one: columns[2 * column + 1] for column, one in enumerate(order)}
-    tokens, stamps, keys, numbers = (by_value[one] for one in range(len(order)))
+    stamps = set(columns[around - 1])
+    fixed = [
+        column.count(text) == len(frames)
+        for column, (value, text) in zip(columns, parts, strict=True)
+        if value == _FIXED
+    ]
+    if not all(fixed) or not all(
+        one.startswith(before_time) and one.endswith(after_time) for one in stamps
+    ):
+        raise ValueError("headers differ in more than their values")
+    times = {one: one[len(before_time) : -len(after_time)].decode() for one in stamps}
+    by_value = {value: column for column, (value, _) in zip(columns, parts, strict=True)}
+    tokens, keys, numbers = by_value[_TOKEN], by_value[_KEY], by_value[_NUMBER]
     if not b"".join(numbers).isdigit():
         raise ValueError("offsets that are no digits")
     # Equal keys become one object: what is looked up by key later finds it at once.
@@ -79,7 +95,8 @@ def cut_headers(
     text_of = dict(zip(stated, _unescaped(stated), strict=True))
     return FixedWidth(
         _unescaped(tokens),
-        stamps,
+        by_value[_TIME],
+        times,
         list(map(text_of.__getitem__, keys)),
         partition,
         read_integers(b",".join(numbers)),

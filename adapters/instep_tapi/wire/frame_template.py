@@ -207,7 +207,7 @@ class FrameTemplate:
         values = [(name, getattr(header, role)) for role, name in self._fixed_width]
         place = (self._place_name, bytes(header.place))
         found = cut_headers(frames, end + len(mark), values, place)
-        times = {one: _read_append_time(one.decode()) for one in set(found.stamps)}
+        times = {one: _read_append_time(text) for one, text in found.times.items()}
         us = {one: at_us for one, (at_us, _) in times.items()}
         appended_at_us = list(map(us.__getitem__, found.stamps))
         if any(told for _, told in times.values()) or not in_order(found.offsets, appended_at_us):

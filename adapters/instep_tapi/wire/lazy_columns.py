@@ -7,15 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
-from operator import attrgetter, itemgetter, methodcaller
-from typing import ClassVar, Final, NamedTuple, TypeAlias
+from operator import attrgetter, itemgetter
+from typing import ClassVar, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 
 from instep.model.columns import HeaderArrays, HeaderColumns, RecordColumns
 from instep.model.records import Record, RecordHeader, RecordType
 from instep_tapi.facts.containment import CONTAINED_CLASSES
-from instep_tapi.facts.detector import STATE_UNKNOWN, may_end, states_end, unknown_states
+from instep_tapi.facts.detector import (
+    STATE_UNKNOWN,
+    all_active,
+    may_end,
+    states_end,
+    unknown_states,
+)
 from instep_tapi.facts.names import CONDITION_DETECTOR
 from instep_tapi.wire.framing import NO_BODY, BadRecord
 from instep_tapi.wire.parent_address import canonical_address
@@ -45,7 +51,7 @@ _entity: Final = attrgetter("entity")
 _first_byte: Final = itemgetter(0)
 _deviations: Final = attrgetter("deviations")
 _parent_address: Final = attrgetter("parent_address")
-_find_nested: Final = methodcaller("find", NESTED_TIME, 0, NESTED_TIME_WITHIN_BYTES)
+_head: Final = itemgetter(slice(NESTED_TIME_WITHIN_BYTES))
 
 
 class LogRecordBody(msgspec.Struct, gc=False):
@@ -203,14 +209,7 @@ def _open(
     """As `entity_of`, for all bodies at once. Raises what decoding raises, and `BadRecord` for
     what only the plain way can judge.
     """
-    stated = [
-        body
-        if isinstance(body, LogRecordBody)
-        else _NOTHING
-        if body is NO_BODY
-        else context.decode_body(body)
-        for body, context in zip(bodies, contexts, strict=True)
-    ]
+    stated = _decoded(bodies, contexts)
     types: set[type[LogRecordBody]] = set(map(type, stated))
     if any(one.has_parent for one in types):
         stated = _with_canonical_addresses(stated, deviations)
@@ -218,12 +217,10 @@ def _open(
     if set(map(_first_byte, contents)) != {_BRACE}:
         contents = list(map(_content_of, kinds, stated))
     envelopes = [body.envelope() for body in stated]
-    nested = list(map(_find_nested, envelopes))
-    deviations += ["event-time-nested"] * (len(nested) - nested.count(-1))
+    deviations += ["event-time-nested"] * _nested_times(envelopes)
     if any(rests):
         envelopes = list(map(_with_rest, envelopes, rests))
-    text = b"".join(contents)
-    if not (text.isascii() and all(map(bytearray.isascii, envelopes))):
+    if not all(map(bytearray.isascii, chain(contents, envelopes))):
         # msgspec does not check raw bytes.
         for part in chain(contents, envelopes):
             part.decode()
@@ -234,18 +231,7 @@ def _open(
     else:
         deviations += chain.from_iterable(map(_deviations, contexts))
     classes = [body.entity_class for body in stated]
-    ends = [False] * len(kinds)
-    if kinds.count(_UPDATE) < len(kinds):
-        ends = [kind is not _UPDATE for kind in kinds]
-    # From the end, which takes half as long.
-    is_alarm = CONDITION_DETECTOR in classes
-    if is_alarm and (unknown := unknown_states(text)):
-        deviations += [STATE_UNKNOWN] * unknown
-    if is_alarm and may_end(text):
-        ends = [
-            end or (name == CONDITION_DETECTOR and states_end(content, deviations))
-            for end, name, content in zip(ends, classes, contents, strict=True)
-        ]
+    ends = _ends(kinds, classes, contents, deviations)
     uuids = [""] * len(stated)
     if with_uuid:
         uuids = [
@@ -255,9 +241,58 @@ def _open(
     return classes, contents, envelopes, ends, uuids
 
 
+def _decoded(
+    bodies: Sequence[LazyBody], contexts: Sequence[DecodeContext]
+) -> Sequence[LogRecordBody]:
+    if all(issubclass(one, LogRecordBody) for one in set(map(type, bodies))):
+        return cast("Sequence[LogRecordBody]", bodies)
+    return [
+        body
+        if isinstance(body, LogRecordBody)
+        else _NOTHING
+        if body is NO_BODY
+        else context.decode_body(body)
+        for body, context in zip(bodies, contexts, strict=True)
+    ]
+
+
+def _ends(
+    kinds: Sequence[RecordType],
+    classes: Sequence[str],
+    contents: Sequence[bytearray],
+    deviations: list[str],
+) -> list[bool]:
+    """Whether after each record its entity has ended."""
+    ends = [False] * len(kinds)
+    if kinds.count(_UPDATE) < len(kinds):
+        ends = [kind is not _UPDATE for kind in kinds]
+    if CONDITION_DETECTOR not in classes or all_active(contents):
+        return ends
+    text = b"".join(contents)
+    deviations += [STATE_UNKNOWN] * unknown_states(text)
+    if not may_end(text):
+        return ends
+    return [
+        end or (name == CONDITION_DETECTOR and states_end(content, deviations))
+        for end, name, content in zip(ends, classes, contents, strict=True)
+    ]
+
+
+def _nested_times(envelopes: Sequence[bytearray]) -> int:
+    """How many of these begin with a time that is nested."""
+    heads = b"".join(map(_head, envelopes))
+    if NESTED_TIME not in heads:
+        return 0
+    # A provider states its times in one way: then the first says it of all.
+    first = _head(envelopes[0])
+    if NESTED_TIME in first and heads == first * len(envelopes):
+        return len(envelopes)
+    return sum(NESTED_TIME in _head(envelope) for envelope in envelopes)
+
+
 def _with_canonical_addresses(
-    bodies: list[LogRecordBody], deviations: list[str]
-) -> list[LogRecordBody]:
+    bodies: Sequence[LogRecordBody], deviations: list[str]
+) -> Sequence[LogRecordBody]:
     stated = list(map(bytes, map(_parent_address, bodies)))
     # The entities of one parent state one address.
     read = {one: canonical_address(one) for one in set(stated)}

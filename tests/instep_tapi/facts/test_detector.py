@@ -14,9 +14,11 @@ from instep.model.records import Record, RecordType
 from instep_tapi.facts.detector import (
     _any_detector,
     _usual_detector,
+    all_active,
     read_detector,
     reread_detector,
     states_end,
+    unknown_states,
 )
 from tests.instep_sql.store_kit import STREAM
 
@@ -204,6 +206,41 @@ def test_4_4_the_state_of_a_detector_has_one_reading(spelling: str, *, nested: b
 
     assert read_detector(statement, {}).state == state
     assert states_end(statement.body, []) is (state not in ("ACTIVE", "INTERMITTENT"))
+
+
+_PIECES = st.sampled_from(
+    [
+        '"alarm-detector-state":"ACTIVE"',
+        '"alarm-detector-state": "ACTIVE"',
+        '"simple-detector-state":"ACTIVE"',
+        '"alarm-detector-state":"ACTIVE "',
+        '"alarm-detector-state":null',
+        '"alarm-detector-state":"CLEAR"',
+        '"simple-detector-state":"tapi-fm:FLEETING"',
+        '"simple-detector-state":"BROKEN"',
+        '"alarm\\u002ddetector-state":"CLEAR"',
+        '"perceived-severity":"CLEARED"',
+        '"detector-native-id":"d1"',
+    ]
+)
+
+
+@given(bodies=st.lists(st.lists(_PIECES, max_size=3), max_size=70))
+def test_4_4_what_is_active_beyond_doubt_neither_ends_nor_is_unknown(
+    bodies: list[list[str]],
+) -> None:
+    texts = [f"{{{','.join(pieces)}}}".encode() for pieces in bodies]
+    if all_active(texts):
+        deviations: list[str] = []
+        assert not any(states_end(text, deviations) for text in texts)
+        assert deviations == []
+        assert sum(map(unknown_states, texts)) == 0
+
+
+def test_4_4_active_in_the_usual_spelling_is_beyond_doubt() -> None:
+    usual = b'{"alarm-condition-detector-detail":{"alarm-detector-state":"ACTIVE"}}'
+    assert all_active([usual] * 70)
+    assert not all_active([*[usual] * 69, usual.replace(b"ACTIVE", b"BROKEN")])
 
 
 def test_v32_4_5_2_an_alarm_of_tapi_fm() -> None:
