@@ -50,11 +50,15 @@ def advanced_position(
             "appended_at_us": newest_us,
             "records": position.records + len(records),
             "attempt_records": position.attempt_records + len(records),
-            "recent": position.remember(
-                [record.token for record in records[-recent_records:]], recent_records
-            ),
+            "recent": position.remember(_last_tokens(records, recent_records), recent_records),
         }
     return msgspec.structs.replace(position, **changes)
+
+
+def _last_tokens(records: Sequence[RecordHeader], count: int) -> Sequence[str]:
+    if isinstance(records, Columns):
+        return records.last_tokens(count)
+    return [record.token for record in records[-count:]]
 
 
 def is_incremental(stream: StreamInfo) -> bool:

@@ -65,6 +65,10 @@ class Columns(Sequence[S_co]):
         """The latest record per key (A3): the last one, because the records are in order."""
         return list(map(self.at, last_indexes(self.keys)))
 
+    @abstractmethod
+    def last_tokens(self, count: int) -> Sequence[str]:
+        """The tokens of the last `count` records, in order; no record is built."""
+
 
 class HeaderArrays(NamedTuple):
     """The headers of consecutive records, column by column; all columns have one length."""
@@ -100,6 +104,9 @@ class HeaderColumns(Columns[S_co]):
             for column, more in zip(joined, other.columns(), strict=True):
                 column.extend(more)
         return self._made(joined)
+
+    def last_tokens(self, count: int) -> Sequence[str]:
+        return self.tokens[-count:]
 
     def columns(self) -> list[Sequence[Any]]:
         """All columns, those of the headers first."""
@@ -243,6 +250,9 @@ class CompactedColumns(Columns[RecordHeader]):
         """The latest record per key (A3)."""
         return self._kept
 
+    def last_tokens(self, count: int) -> Sequence[str]:
+        return self._headers.tokens[-count:]
+
 
 class ConcatenatedColumns(Columns[RecordHeader]):
     """Columns that follow each other, as one object."""
@@ -271,6 +281,14 @@ class ConcatenatedColumns(Columns[RecordHeader]):
         if len(opened) == len(latest_by_part):
             return opened[0].followed_by(opened[1:]).latest_records()
         return list({one.key: one for part in latest_by_part for one in part}.values())
+
+    def last_tokens(self, count: int) -> Sequence[str]:
+        tokens: list[str] = []
+        for part in reversed(self._parts):
+            if len(tokens) >= count:
+                break
+            tokens[:0] = part.last_tokens(count - len(tokens))
+        return tokens
 
 
 def last_indexes(keys: Sequence[str]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Final
@@ -196,7 +197,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
             start = self.recent.find(digests, start + 1)
         return start >= 0
 
-    def remember(self, tokens: list[str], most: int = RECENT_RECORDS) -> bytes:
+    def remember(self, tokens: Sequence[str], most: int = RECENT_RECORDS) -> bytes:
         """`recent` after these tokens were committed; bounded to the newest `most`.
 
         Without offsets in the log, a repeated token removes the tokens after it: a provider that

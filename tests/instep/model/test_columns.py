@@ -101,6 +101,23 @@ def test_neighbours_are_concatenated(keys: list[str], cuts: set[int]) -> None:
     assert latest_records(whole) == latest_records(statements)
 
 
+@given(keys=_KEYS, cut=st.integers(1, 29), count=st.integers(1, 40), compact=st.booleans())
+def test_the_last_tokens_are_those_of_the_last_records(
+    keys: list[str], cut: int, count: int, *, compact: bool
+) -> None:
+    statements = [_header(key, offset) for offset, key in enumerate(keys)]
+    parts = [_Kept(part) for part in (statements[:cut], statements[cut:]) if part]
+    whole = parts[0] if compact else concatenated(parts)
+    assert isinstance(whole, HeaderColumns | ConcatenatedColumns)
+    if compact:
+        indexes = list(range(0, len(parts[0]), 2))
+        whole = CompactedColumns(parts[0], _records(keys).picked(indexes), indexes)
+    built = sum(part.built for part in parts)
+    found = whole.last_tokens(count)
+    assert sum(part.built for part in parts) == built
+    assert list(found) == [one.token for one in list(whole)[-count:]]
+
+
 @pytest.mark.parametrize(
     "after",
     [
