@@ -38,7 +38,7 @@ from instep_tapi.conformance.observations import (
     text_of,
 )
 from instep_tapi.facts.containment import CONTEXT, contained_class
-from instep_tapi.facts.names import ANY_CLASS, class_named, short_identity, strip_module
+from instep_tapi.facts.names import class_named, short_identity, strip_module
 from instep_tapi.facts.stream_profile import TAPI_2_1_3, profile_of
 from instep_tapi.facts.times import time_us
 
@@ -458,9 +458,3 @@ def _detector_state(content: Object) -> str:
         if isinstance(simple, dict):
             return short_identity(text_of(_members(simple).get("simple-detector-state")))
     return ""
-
-
-def carries(declared: DeclaredStream, cls: str) -> bool:
-    """Whether a stream declares a class."""
-    classes = declared.type.classes if declared.type else frozenset[str]()
-    return cls in classes or ANY_CLASS in classes

@@ -69,11 +69,6 @@ def _reasons(connection: Connection, projection: Projection, *, short_integers: 
     return reasons
 
 
-def _fills_itself(column: ReflectedColumn) -> bool:
-    generated = column.get("autoincrement") is True
-    return column["nullable"] or generated or bool(column.get("default"))
-
-
 def _python_type(column: ReflectedColumn) -> type | None:
     try:
         return column["type"].python_type
