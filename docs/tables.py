@@ -35,6 +35,7 @@ from instep_sql import SqlStore
 from instep_tapi.conformance.book import tapi_rules
 from tests.freshness.__main__ import read_results as read_freshness
 from tests.freshness.faults import FAULTS
+from tests.prices.__main__ import read_results as read_prices
 from tests.wire.__main__ import read_results
 from tests.wire.matrix import KINDS, ROWS
 from tests.wire.outcome import Outcome
@@ -50,6 +51,7 @@ __all__ = [
     "figures",
     "freshness",
     "page_text",
+    "prices",
     "sql_schema",
     "wire_results",
     "wire_rules",
@@ -228,6 +230,12 @@ def freshness() -> str:
     return _table(("Fault", "Green for", "Limit", "Which is"), rows)
 
 
+def prices() -> str:
+    """What proofs cost, of the last recorded run."""
+    rows = [(one.what, one.found, one.limit) for one in read_prices()]
+    return _table(("What happens", "What it costs", "Limit"), rows)
+
+
 def figures() -> str:
     """Every figure that instep shows of itself, with the question that it answers."""
     parts = []
@@ -269,6 +277,7 @@ PAGES = {
     "wire-rules": wire_rules,
     "wire-results": wire_results,
     "freshness": freshness,
+    "prices": prices,
     "figures": figures,
     "alerts": alert_pages,
     "conformance-rules": conformance_rules,

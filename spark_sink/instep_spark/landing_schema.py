@@ -59,7 +59,8 @@ class ControlKind(StrEnum):
     SWEEP = "SWEEP"
     """The sweep of `attempt` is due (ST-2.2 step 7): of the rows with a smaller ordinal, entities
     whose last statement carries a lower attempt end here. `body` is null, or
-    `{"readable": [classes]}`: only entities of these classes end, the others stay, unproven."""
+    `{"readable": [classes]}`: only entities of these classes end, the others stay, unproven. No
+    class: the attempt could not read something that may be about any of them (A17)."""
     POSITION = "POSITION"
     """The position moved, and no record with it."""
 
@@ -74,6 +75,14 @@ class FactKind(StrEnum):
     """The provider did `name` `count` times more (A10)."""
     RELEASE = "RELEASE"
     """The held sweep of attempt `count` was released (A6)."""
+    PROOF = "PROOF"
+    """Attempt `count` came to its sweep `at`: it has proven what it has met (A22). `name`: attempt,
+    or baseline where the entities were read beside the log."""
+    UNPROVEN = "UNPROVEN"
+    """Of class `name` (empty: of any) what attempt `count` has not met is unproven; `body` says why
+    (`UnprovenReason`), with the digest of what could not be read."""
+    RETIRED = "RETIRED"
+    """The stream was retired (A20): nothing is stored of it until it is followed again."""
 
 
 CHANGES: Final = (
@@ -167,10 +176,23 @@ QUARANTINE: Final = (
 FACTS: Final = (
     Column("consumer", pa.string(), "name of the consumer"),
     Column("stream", pa.string(), "id of the stream"),
-    Column("fact", pa.string(), "STREAM, DEVIATION or RELEASE"),
-    Column("name", pa.string(), "kind of the deviation; empty else"),
-    Column("count", pa.int64(), "times since the row before; the attempt for RELEASE; 0 else"),
-    Column("body", pa.string(), "the StreamInfo as JSON; null else", nullable=True),
+    Column("fact", pa.string(), "STREAM, DEVIATION, RELEASE, PROOF, UNPROVEN or RETIRED"),
+    Column(
+        "name",
+        pa.string(),
+        "kind of the deviation; attempt or baseline for PROOF; class for UNPROVEN; empty else",
+    ),
+    Column(
+        "count",
+        pa.int64(),
+        "times since the row before; the attempt for RELEASE, PROOF and UNPROVEN; 0 else",
+    ),
+    Column(
+        "body",
+        pa.string(),
+        "the StreamInfo as JSON; the reason for UNPROVEN; null else",
+        nullable=True,
+    ),
     Column("at", _MOMENT, "our time when it was written"),
 )
 """The columns of `stream_facts`: what `stream_health` needs and no record carries."""
@@ -181,7 +203,8 @@ MEANINGS: Final = {
     "changes": "Each record of the streams once for each time that it was read, with what an "
     "alignment began and swept. All other tables are made from it; rows are only added.",
     "quarantine": "What could not be read, as it was received.",
-    "stream_facts": "What streams are, how they deviate, and which held sweeps were released.",
+    "stream_facts": "What streams are, how they deviate, which held sweeps were released, what "
+    "attempts have proven, and which streams were retired.",
 }
 """What each is; the description of the table."""
 

@@ -93,18 +93,24 @@ def main() -> int:
     began_s = reported_s = time.perf_counter()
     seeds = range(given.first, given.first + given.seeds)
     run_one = run_seed_of_2_6 if given.tapi == "2.6" else run_seed
-    for outcome in run_all(run_one, seeds, given.processes):
-        if isinstance(outcome, str):
-            failures += 1
-            print(outcome, file=sys.stderr, flush=True)
-        else:
-            done.append(outcome)
-        if time.perf_counter() - reported_s > _REPORT_EVERY_S:
-            reported_s = time.perf_counter()
-            print(report(done, failures, reported_s - began_s), flush=True)
+    stopped = False
+    try:
+        for outcome in run_all(run_one, seeds, given.processes):
+            if isinstance(outcome, str):
+                failures += 1
+                print(outcome, file=sys.stderr, flush=True)
+            else:
+                done.append(outcome)
+            if time.perf_counter() - reported_s > _REPORT_EVERY_S:
+                reported_s = time.perf_counter()
+                print(report(done, failures, reported_s - began_s), flush=True)
+    except KeyboardInterrupt:
+        stopped = True  # what was run is told all the same
     print(report(done, failures, time.perf_counter() - began_s))
     counts = sum((Counter(one.counts) for one in done), Counter[str]())
     print("; ".join(f"{kind}: {count:,}" for kind, count in sorted(counts.items())))
+    if stopped:
+        return 1
     for run, name, count in (
         (run_sequences, "sequences", given.sequences),
         (run_endings, "ends of numbers", given.endings),

@@ -245,6 +245,10 @@ class PartitionProgress:
                         repeated.append(index)
                         continue
                     offsets_back += 1
+                    if self._is_log and not self._may_start_with_snapshot:
+                        # The place is that of the token: what follows is used once more, after a
+                        # loss of the connection, too. It may end what is stated anew.
+                        offsets[partition] = offset
             elif record.appended_at_us < oldest_us and record.token != position.token:
                 oldest_us = record.appended_at_us
             if at_us < newest_us:

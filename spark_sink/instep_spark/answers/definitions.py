@@ -10,13 +10,17 @@ from instep.errors import ConfigurationError
 from instep.ports.lake import LakeFunction, LakeView
 from instep_spark.answers.bitemporal import ENTITIES_AT, EPISODES, INTERVALS
 from instep_spark.answers.dialects import Dialect
+from instep_spark.answers.proof import PROOF_VIEWS
 from instep_spark.derivations import FUNCTIONS as DERIVED_FUNCTIONS
 from instep_spark.derivations import READINGS
 from instep_spark.derivations import VIEWS as DERIVED_VIEWS
 
 __all__ = ["FUNCTIONS", "TABLES", "Answer", "answers", "query"]
 
-TABLES: Final = ("changes", "entities", "entity_history", "alarms", "topology", "stream_health")
+TABLES: Final = (
+    *("changes", "entities", "entity_history", "alarms", "topology", "stream_health"),
+    "stream_facts",
+)
 """The tables of a lake that answers read."""
 FUNCTIONS: Final[tuple[LakeFunction, ...]] = (ENTITIES_AT, *DERIVED_FUNCTIONS)
 _READ: Final = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
@@ -50,7 +54,9 @@ def answers(dialect: Dialect) -> Iterator[Answer]:
     for reading in READINGS:
         view = LakeView(reading.name, reading.meaning, "")
         yield answer(view, dialect.reading(reading), reading=True)
-    defined: list[LakeView | LakeFunction] = [INTERVALS, *EPISODES, *DERIVED_VIEWS, *FUNCTIONS]
+    defined: list[LakeView | LakeFunction] = [
+        *(*PROOF_VIEWS, INTERVALS, *EPISODES, *DERIVED_VIEWS, *FUNCTIONS),
+    ]
     for one in defined:
         yield answer(one, dialect.spell(one.sql))
 

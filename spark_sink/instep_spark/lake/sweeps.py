@@ -106,8 +106,8 @@ def apply_due_sweeps(
             stream_progress = replace(stream_progress, deferred=deferred)
         stream_progress = replace(stream_progress, ordinal=sweep.ordinal)
         found = counts[sweep.stream]
-        guarded = found.unmarked > found.total * settings.sweep_guard_share
-        if guarded and found.unmarked > settings.sweep_guard_records:
+        guarded = found.removed > found.total * settings.sweep_guard_share
+        if guarded and found.removed > settings.sweep_guard_records:
             waiting = DeferredSweep(
                 sweep.ordinal,
                 sweep.attempt,

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "StreamVerdict", "audit", "compare", "expected", "verify"]
 
 _WANTED: Final = ("consumer", "stream", "id", "key", "class", "token", "body")
+"""What is expected of an entity, beside whether it is proven."""
 _NEVER: Final = 9_223_372_036_854_775_807
 _STATE: Final = (
     "STRUCT<alive: BOOLEAN, lineage: BIGINT, partition: STRING, record_offset: BIGINT, "
@@ -67,7 +68,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
     right: int
     stale: int
-    """Both sides have the entity, with different content."""
+    """Both sides have the entity, with different content, or one has it unproven (A22)."""
     bogus: int
     """The table has the entity, and no row of `changes` states it."""
     missing: int
@@ -230,7 +231,8 @@ def expected(
         ), last AS (
             SELECT *, aggregate(steps, CAST(NULL AS {_STATE}), {merged}) AS stored FROM folded
         )
-        SELECT l.consumer, l.stream, l.id, c.key, c.class, c.token, c.body
+        SELECT l.consumer, l.stream, l.id, c.key, c.class, c.token, c.body,
+            NOT {_swept("l.stored", str(_NEVER - 1), "l.", keeps=True)} AS proven
         FROM last l JOIN instep_all c ON c.consumer = l.consumer AND c.stream = l.stream
              AND c.ordinal = l.stored.ordinal AND c.id = l.id
         WHERE l.stored.alive AND NOT {_swept("l.stored", str(_NEVER - 1), "l.")}
@@ -238,8 +240,10 @@ def expected(
     if not composed:
         return found
     columns = [pa.array([row[name] for row in composed], pa.string()) for name in _WANTED]
+    # Of composed entities only the content is made anew.
+    columns.append(pa.nulls(len(composed), pa.bool_()))
     return found.unionByName(
-        spark.createDataFrame(pa.Table.from_arrays(columns, names=list(_WANTED)))
+        spark.createDataFrame(pa.Table.from_arrays(columns, names=[*_WANTED, "proven"]))
     )
 
 
@@ -248,7 +252,9 @@ def _ours(wanted: DataFrame, followed: DataFrame) -> DataFrame:
     names = followed.select("stream", "consumer").distinct().withColumnRenamed("consumer", "ours")
     joined = wanted.join(names, ["stream"], "left")
     others = [name for name in _WANTED if name != "consumer"]
-    return joined.selectExpr("coalesce(ours, consumer) AS consumer", *others)
+    # What another reading could not read says nothing of ours.
+    proven = "CAST(NULL AS BOOLEAN) AS proven"
+    return joined.selectExpr("coalesce(ours, consumer) AS consumer", *others, proven)
 
 
 def _upto(rows: DataFrame, progress: TableProgress) -> DataFrame:
@@ -297,7 +303,8 @@ def _composed(
     )
 
     def make(sweep: Sweep) -> None:
-        composer.prune(sweep.attempt, sweep.ordinal, began_us[sweep.attempt])
+        if sweep.readable != ():
+            composer.prune(sweep.attempt, sweep.ordinal, began_us[sweep.attempt])
         composer.remove(sweep.attempt, sweep.readable)
 
     for row in _rows(changes, key, stream_progress.ordinal):
@@ -328,11 +335,14 @@ def _rows(changes: DataFrame, key: StreamKey, upto: int) -> Iterator[Row]:
         yield from chunk_of(changes, key, begin, end, f"({RECORD} OR kind = 'SWEEP')")
 
 
-def _swept(stored: str, before: str, of: str = "") -> str:
-    """SQL: a sweep between the last mark of `stored` and ordinal `before` has removed it."""
+def _swept(stored: str, before: str, of: str = "", *, keeps: bool = False) -> str:
+    """SQL: a sweep between the last mark of `stored` and ordinal `before` has removed it; with
+    `keeps`, has left it without knowing of it (A22).
+    """
+    readable = f"(s.readable IS NULL OR array_contains(s.readable, {of}known_class))"
     return f"""coalesce(exists({of}sweeps, s -> s.at > {stored}.marked AND s.at <= {before}
         AND s.attempt > {stored}.attempt
-        AND (s.readable IS NULL OR array_contains(s.readable, {of}known_class))), false)"""
+        AND {"NOT " if keeps else ""}{readable}), false)"""
 
 
 def _late_values(progress: TableProgress | None) -> str:
@@ -351,7 +361,8 @@ def compare(
     entities: DataFrame,
     logs: tuple[DataFrame, DataFrame] | None = None,
 ) -> Comparison:
-    """Compare `entities` with what is expected: consumer, stream, id, key, class, token, body.
+    """Compare `entities` with what is expected: consumer, stream, id, key, class, token, body,
+    and whether it is proven; null: that is not known.
 
     `logs`: rows of `changes` that the two sides were made of, where one may have come further in
     the log of the provider than the other.
@@ -365,7 +376,8 @@ def compare(
             coalesce(e.id, w.id) AS id, coalesce(e.key, w.key) AS key,
             coalesce(e.class, w.class) AS class,
             CASE WHEN e.id IS NULL THEN 'missing' WHEN w.id IS NULL THEN 'bogus'
-                 WHEN e.body <=> w.body THEN 'right' ELSE 'stale' END AS verdict
+                 WHEN e.body <=> w.body AND coalesce(e.proven = w.proven, true) THEN 'right'
+                 ELSE 'stale' END AS verdict
         FROM instep_wanted w FULL OUTER JOIN instep_found e ON {same}
     """)
     counts = _count(joined)

@@ -54,11 +54,9 @@ def change_rows(
     if records:
         lineage = pa.repeat(pa.scalar(batch.lineage, pa.int64()), len(records))
         parts.append({**_records(records), "lineage": lineage})
-    if batch.sweep is not None and not _holds_beyond_classes(batch.sweep):
-        readable = batch.sweep.readable
-        if readable is not None:
-            readable -= {hold.entity_class for hold in batch.sweep.holds}
-        stated = None if readable is None else {"readable": sorted(readable)}
+    if batch.sweep is not None:
+        swept = _swept_classes(batch.sweep)
+        stated = None if swept is None else {"readable": sorted(swept)}
         parts.append(_control(ControlKind.SWEEP, position, stated))
     if not parts:
         parts.append(_control(ControlKind.POSITION, position))
@@ -77,11 +75,15 @@ def change_rows(
     return pa.table([rows[name] for name in _CHANGES.names], schema=_CHANGES)
 
 
-def _holds_beyond_classes(step: SweepStep) -> bool:
-    """Whether the attempt could not read something that no list of classes states: then nothing of
-    the stream is swept, and the next attempt decides (A17).
+def _swept_classes(step: SweepStep) -> frozenset[str] | None:
+    """The classes that the sweep may remove; None: all. None at all where the attempt could not
+    read something that no list of classes states (A17).
     """
-    return any(not hold.entity_class or step.readable is None for hold in step.holds)
+    if any(not hold.entity_class or step.readable is None for hold in step.holds):
+        return frozenset()
+    if step.readable is None:
+        return None
+    return step.readable - {hold.entity_class for hold in step.holds}
 
 
 def _dumped(position: Position) -> pa.Array:
@@ -167,10 +169,10 @@ def quarantine_rows(consumer: str, unreadable: Sequence[Unreadable], now_us: int
 def fact_rows(
     consumer: str,
     stream: str,
-    facts: Sequence[tuple[FactKind, str, int, StreamInfo | None]],
+    facts: Sequence[tuple[FactKind, str, int, StreamInfo | str | None]],
     now_us: int,
 ) -> pa.Table:
-    """Rows of `stream_facts`: what, name, count, the stream itself."""
+    """Rows of `stream_facts`: what, name, count, and the stream itself or a reason."""
     rows = [
         {
             "consumer": consumer,
@@ -178,10 +180,10 @@ def fact_rows(
             "fact": fact.value,
             "name": name,
             "count": count,
-            "body": None if info is None else msgspec.json.encode(info).decode(),
+            "body": msgspec.json.encode(body).decode() if isinstance(body, StreamInfo) else body,
             "at": now_us,
         }
-        for fact, name, count, info in facts
+        for fact, name, count, body in facts
     ]
     return pa.Table.from_pylist(rows, arrow_schema(FACTS))
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -42,7 +42,7 @@ __all__ = ["estimate_sweep", "identities", "live", "unresolved"]
 
 _LIVE: Final = """
     SELECT {columns}, class, lineage, coalesce(folded_attempt, attempt) AS attempt, ends, partition,
-        record_offset, appended_at
+        record_offset, appended_at, {proven} AS proven
     FROM (
         SELECT *, row_number() OVER (PARTITION BY {entity} ORDER BY ordinal DESC) AS place
         FROM ({stated}) AS stated
@@ -69,6 +69,7 @@ _UNSETTLED: Final = """
 """
 """The headers of the entities whose last statement may be older than one before it: by its offset
 or by its append time. Where it is by neither, it counts, whatever was stored."""
+_MARK: Final = "coalesce(folded_attempt, attempt)"
 _FOLDED_RECORDS: Final = 10_000
 _NOTHING: Final = "(-1, -1, '')"
 """An ordinal that no row has, because `VALUES` needs at least one."""
@@ -78,13 +79,13 @@ _UPTO: Final = """
 """
 _STATED: Final = (
     """
-    SELECT {headers}{id}, ends FROM {{changes}}
+    SELECT {headers}{id}, ends, true AS proven FROM {{changes}}
     WHERE consumer = {consumer} AND stream = {stream}
         AND ordinal > {followed} AND ordinal <= {upto} AND """
     + RECORD
 )
 _FOLLOWED: Final = """
-    UNION ALL SELECT {headers}{id}, false AS ends FROM (
+    UNION ALL SELECT {headers}{id}, false AS ends, coalesce(proven, proven) AS proven FROM (
         SELECT * EXCEPT (lineage), CASE WHEN token = '' AND ordinal <= {swept} THEN {outdated}
             ELSE lineage END AS lineage FROM {{entities}}
     ) AS entities
@@ -111,7 +112,7 @@ _NAMES_UUIDS: Final = """
     SELECT uuid FROM ({stated}) AS stated WHERE uuid <> '' LIMIT 1
 """
 _IDENTIFIED: Final = """
-    SELECT {headers}, coalesce(known_id, {default}) AS id, ends FROM ({stated}) AS stated
+    SELECT {headers}, coalesce(known_id, {default}) AS id, ends, proven FROM ({stated}) AS stated
     LEFT JOIN (VALUES {resolved}) AS ids (resolved, known_id) ON ordinal = resolved
 """
 _ROWS: Final = (
@@ -188,6 +189,7 @@ def live(writer: Writer, consumer: str, stream: str, columns: str = "ordinal") -
         entity=entity,
         stated=stated,
         folded=", ".join([_NOTHING, *folded]),
+        proven=f"((proven OR {_MARK} > attempt) {_unproven(writer, sweeps)})",
         swept=_swept(writer, sweeps),
     )
 
@@ -250,18 +252,33 @@ def _readable(body: str | None) -> frozenset[str] | None:
 
 def _swept(writer: Writer, sweeps: Sequence[_Sweep]) -> str:
     """SQL: the entity is not removed by these sweeps."""
+    return "".join(
+        f" AND ({_names(writer, readable, 'NOT IN')} OR {_MARK} >= {attempt})"
+        for readable, attempt in _attempts(sweeps).items()
+    )
+
+
+def _unproven(writer: Writer, sweeps: Sequence[_Sweep]) -> str:
+    """SQL: the entity is not one that these sweeps have left without knowing of it (A22)."""
+    return "".join(
+        f" AND ({_names(writer, readable, 'IN')} OR {_MARK} >= {attempt})"
+        for readable, attempt in _attempts(sweeps).items()
+    )
+
+
+def _attempts(sweeps: Sequence[_Sweep]) -> dict[frozenset[str] | None, int]:
+    """The last attempt that could read these classes and no others."""
     attempts: dict[frozenset[str] | None, int] = {}
     for sweep in sweeps:
         attempts[sweep.readable] = max(sweep.attempt, attempts.get(sweep.readable, 0))
-    left = ""
-    for readable, attempt in attempts.items():
-        stays = f"coalesce(folded_attempt, attempt) >= {attempt}"
-        if readable is None:
-            left += f" AND {stays}"
-        else:
-            classes = ", ".join(map(writer.text, sorted(readable))) or "''"
-            left += f" AND (class NOT IN ({classes}) OR {stays})"
-    return left
+    return attempts
+
+
+def _names(writer: Writer, readable: frozenset[str] | None, how: Literal["IN", "NOT IN"]) -> str:
+    """SQL: the class is, or is not, among these; None: all are."""
+    if not readable:
+        return str((readable is None) == (how == "IN")).lower()
+    return f"class {how} ({', '.join(map(writer.text, sorted(readable)))})"
 
 
 def _latest_by_a3(unsettled: pa.Table, sweeps: Sequence[_Sweep]) -> Iterator[tuple[int, int, str]]:
@@ -358,9 +375,14 @@ def estimate_sweep(writer: Writer, consumer: str, stream: str, attempt: int) -> 
     )
 
 
-def identities(writer: Writer, consumer: str, stream: str) -> frozenset[int]:
+def identities(
+    writer: Writer, consumer: str, stream: str, *, proven_only: bool = False
+) -> frozenset[int]:
     """What is landed of a stream, as `identity_digest` names it (A20)."""
-    found = writer.query(live(writer, consumer, stream, "key, uuid"))
+    query = live(writer, consumer, stream, "key, uuid")
+    if proven_only:
+        query = f"SELECT * FROM ({query}) AS live WHERE proven"
+    found = writer.query(query)
     columns = [found[name].to_pylist() for name in ("class", "uuid", "key")]
     return frozenset(map(identity_digest, *columns))
 

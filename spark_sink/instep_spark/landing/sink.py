@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -13,12 +13,13 @@ from typing import Self, TypeVar, Unpack
 from instep.errors import SinkError
 from instep.model.batches import Batch, CommitResult
 from instep.model.position import Position
-from instep.model.streams import StreamInfo, SweepEstimate
+from instep.model.streams import Retirement, StreamInfo, SweepEstimate
 from instep.ports.sink import Sink
 from instep.runtime.group_commit import GatheringQueue, GroupCommitter, PendingCommit
 from instep_spark.landing import live_view
 from instep_spark.landing.commit import LandingTables
 from instep_spark.landing.grouping import WaitingBatch, group_size, wait_s
+from instep_spark.landing.retirement import retire
 from instep_spark.landing.stream_metadata import StreamMetadata
 from instep_spark.landing.writers.base import Writer
 from instep_spark.landing.writers.delta_rs import DeltaRsWriter
@@ -119,6 +120,23 @@ class DeltaSink(Sink):
         """See `Sink`: readers learn it from `stream_facts`."""
         await self._run(partial(self._opened[1].mark_offered, stream, offered=offered))
 
+    async def retire(self, stream: str, *, proven_by: Collection[str] | None = None) -> Retirement:
+        """See `Sink`: a sweep that removes every entity is landed. With `proven_by` all is removed
+        or nothing: where those streams state, proven, each entity of this one.
+        """
+        landing, stream_metadata = self._opened
+        return await self._run(
+            partial(
+                retire,
+                self._writer,
+                landing,
+                stream_metadata,
+                self._name,
+                stream,
+                proven_by,
+            )
+        )
+
     async def commit(self, batch: Batch) -> CommitResult:
         """Commit all of the batch in one commit of the table, or nothing. Raises `SinkError`.
 
@@ -216,6 +234,10 @@ class DeltaSink(Sink):
 
     def _land(self, batches: list[Batch]) -> list[CommitResult | SinkError]:
         landing, stream_metadata = self._opened
+        for batch in batches:
+            if batch.sweep is not None:
+                # First, so that no sweep is landed whose reasons are kept nowhere.
+                stream_metadata.prove(batch.stream, batch.sweep)
         results = landing.commit(batches)
         for batch in batches:
             if batch.deviations:

@@ -13,19 +13,20 @@ from typing import Any, Final, NoReturn, TypeVar
 import msgspec
 import pyarrow as pa
 
-from instep.errors import ConfigurationError, JournalOffError, SinkError
+from instep.errors import JournalOffError, SinkError
 from instep.model.entities import Change, ChangeKind, Quarantined, StoredEntity, StreamStatus
-from instep.model.holds import UnprovenReason
 from instep.model.position import Phase, Position
 from instep.model.records import RecordChunk
-from instep.model.streams import StreamInfo, SweepEstimate
-from instep.ports.reader import StoreReader, SweepReader
+from instep.model.streams import Retirement, StreamInfo, SweepEstimate
+from instep.ports.reader import RetirementReader, StoreReader, SweepReader
 from instep_spark.landing import live_view
 from instep_spark.landing.commit import LandingTables
+from instep_spark.landing.retirement import retire
 from instep_spark.landing.stream_metadata import StreamMetadata
 from instep_spark.landing.writers.delta_rs import DeltaRsWriter
 from instep_spark.options import DeltaOptions
 from instep_spark.reading.change_filter import to_microseconds
+from instep_spark.reading.proofs import PROOF_FACTS, StreamProofs
 
 __all__ = ["DeltaReader"]
 
@@ -35,6 +36,15 @@ _PAGE_RECORDS: Final = 2_000
 _CONSUMERS: Final = """
     SELECT consumer, stream, max(committed_at) AS at FROM {changes}
     GROUP BY consumer, stream ORDER BY consumer, stream
+"""
+_RETIRED: Final = """
+    SELECT consumer, stream FROM {stream_facts} WHERE fact IN ('STREAM', 'RETIRED')
+    GROUP BY consumer, stream
+    HAVING max(CASE WHEN fact = 'RETIRED' THEN at END) >= max(CASE WHEN fact = 'STREAM' THEN at END)
+"""
+_COUNTS: Final = """
+    SELECT class, count(*) AS total, sum(CASE WHEN proven THEN 0 ELSE 1 END) AS unproven
+    FROM ({live}) AS live GROUP BY class
 """
 _DEVIATIONS: Final = """
     SELECT name, sum(count) AS times FROM {{stream_facts}}
@@ -52,7 +62,7 @@ _ROWS: Final = """
 """
 
 
-class DeltaReader(SweepReader, StoreReader):
+class DeltaReader(SweepReader, RetirementReader, StoreReader):
     """Reads a lake beside the consumer that writes it; see `StoreReader`. Raises `SinkError`."""
 
     def __init__(self, options: DeltaOptions, *, clock_us: Callable[[], int]) -> None:
@@ -65,9 +75,22 @@ class DeltaReader(SweepReader, StoreReader):
         """See `StoreReader`."""
 
         def read() -> list[StreamStatus]:
-            return [self._status(row) for row in self._writer.query(_CONSUMERS).to_pylist()]
+            return [self._status(row) for row in self._kept()]
 
         return await self._run(read)
+
+    def _kept(self) -> list[dict[str, Any]]:
+        """Consumers and streams that are not retired."""
+        retired = {
+            (row["consumer"], row["stream"]) for row in self._writer.query(_RETIRED).to_pylist()
+        }
+        rows = self._writer.query(_CONSUMERS).to_pylist()
+        return [row for row in rows if (row["consumer"], row["stream"]) not in retired]
+
+    def _proofs(self, consumer: str, stream: str, info: StreamInfo | None) -> StreamProofs:
+        names = {"consumer": self._writer.text(consumer), "stream": self._writer.text(stream)}
+        facts = self._writer.query(PROOF_FACTS.format_map(names)).to_pylist()
+        return StreamProofs(facts, 0 if info is None else info.not_offered_since_us)
 
     def _status(self, row: dict[str, Any]) -> StreamStatus:
         writer, consumer, stream = self._writer, row["consumer"], row["stream"]
@@ -76,12 +99,19 @@ class DeltaReader(SweepReader, StoreReader):
         landing = LandingTables(writer, self._options, consumer, self._clock_us)
         counts = writer.query(_DEVIATIONS.format_map(names)).to_pylist()
         quarantined = writer.query(_QUARANTINED.format_map(names))["records"][0].as_py()
+        live = live_view.live(writer, consumer, stream)
+        found = writer.query(_COUNTS.format(live=live)).to_pylist()
+        total = sum(one["total"] for one in found)
+        unproven = {one["class"]: one["unproven"] for one in found if one["unproven"]}
+        proofs = self._proofs(consumer, stream, infos.get(stream))
         return StreamStatus(
             consumer=consumer,
             stream=stream,
             position=_position(landing.state(stream).position, infos.get(stream)),
             info=_plain(infos.get(stream)),
-            entities=live_view.estimate_sweep(writer, consumer, stream, 0).total,
+            entities=total,
+            unproven=total if proofs.withdrawn else sum(unproven.values()),
+            unproven_because=proofs.because(unproven),
             quarantined=quarantined,
             deviations={one["name"]: int(one["times"]) for one in counts},
             updated_at_us=to_microseconds(row["at"]),
@@ -99,41 +129,36 @@ class DeltaReader(SweepReader, StoreReader):
         """Entities in the order of their newest statements. Of a CHANGE_ONLY stream the newest
         change is shown; the composed entities are in the pipeline's `entities`.
         """
-        if unproven:
-            raise ConfigurationError(
-                "a lake does not say which entities are unproven",
-                hint="its `entities` has the attempt that has met each",
-            )
         for row in await self._rows(_CONSUMERS):
             if consumer not in (None, row["consumer"]) or stream not in (None, row["stream"]):
                 continue
             async for entity in self._entities(row["consumer"], row["stream"]):
-                if entity_class in (None, entity.entity_class) and key in (None, entity.key):
+                chosen = entity_class in (None, entity.entity_class) and key in (None, entity.key)
+                if chosen and not (unproven and entity.proven):
                     yield entity
 
     async def _entities(self, consumer: str, stream: str) -> AsyncIterator[StoredEntity]:
         writer = self._writer
 
-        def find() -> pa.Array:
+        def find() -> tuple[pa.Table, StreamProofs]:
             query = live_view.live(writer, consumer, stream)
-            return writer.query(f"{query} ORDER BY ordinal")["ordinal"].combine_chunks()
+            found = writer.query(f"{query} ORDER BY ordinal").combine_chunks()
+            infos = {one.id: one for one in self._stream_metadata(consumer).streams()}
+            return found, self._proofs(consumer, stream, infos.get(stream))
 
-        def withdrawn() -> bool:
-            known = self._stream_metadata(consumer).streams()
-            return any(one.id == stream and one.not_offered_since_us for one in known)
-
-        live = await self._run(find)
-        unproven = UnprovenReason.NOT_OFFERED.value if await self._run(withdrawn) else ""
+        live, proofs = await self._run(find)
         names = {"consumer": writer.text(consumer), "stream": writer.text(stream)}
         for at in range(0, len(live), _PAGE_RECORDS):
-            page = live[at : at + _PAGE_RECORDS].to_pylist()
-            wanted = set(page)
-            for first, last in _runs(page):
+            page = live.slice(at, _PAGE_RECORDS)
+            ordinals, attempts, proven = (
+                page[name].to_pylist() for name in ("ordinal", "attempt", "proven")
+            )
+            marks = dict(zip(ordinals, zip(attempts, proven, strict=True), strict=True))
+            for first, last in _runs(ordinals):
                 query = _ROWS.format(first=first, last=last, **names)
-                rows = await self._rows(query)
-                for row in rows:
-                    if row["ordinal"] in wanted:
-                        yield _entity(consumer, stream, row, unproven)
+                for row in await self._rows(query):
+                    if row["ordinal"] in marks:
+                        yield _entity(consumer, stream, row, marks[row["ordinal"]], proofs)
 
     async def changes(
         self,
@@ -200,6 +225,16 @@ class DeltaReader(SweepReader, StoreReader):
             lambda: live_view.estimate_sweep(self._writer, consumer, stream, attempt)
         )
 
+    async def retire(self, consumer: str, stream: str) -> Retirement:
+        """See `RetirementReader`: a sweep that removes every entity is landed."""
+
+        def work() -> Retirement:
+            metadata = self._stream_metadata(consumer)
+            landing = LandingTables(self._writer, self._options, consumer, self._clock_us)
+            return retire(self._writer, landing, metadata, consumer, stream, None)
+
+        return await self._run(work)
+
     async def release_sweep(self, consumer: str, stream: str, attempt: int) -> None:
         """See `SweepReader`."""
         await self._run(lambda: self._stream_metadata(consumer).release(stream, attempt))
@@ -248,18 +283,32 @@ def _position(position: Position, info: StreamInfo | None) -> Position:
     return msgspec.structs.replace(position, phase=Phase.NOT_OFFERED)
 
 
-def _entity(consumer: str, stream: str, row: dict[str, Any], unproven: str) -> StoredEntity:
+def _entity(
+    consumer: str,
+    stream: str,
+    row: dict[str, Any],
+    mark: tuple[int, bool],
+    proofs: StreamProofs,
+) -> StoredEntity:
+    attempt, proven = mark
+    appended_at_us = to_microseconds(row["appended_at"])
+    unproven = proofs.unproven(row["class"], proven=proven)
+    proven_by, proven_at_us = proofs.proof(
+        attempt=attempt, token=row["token"], appended_at_us=appended_at_us, met=proven
+    )
     return StoredEntity(
         stream=stream,
         key=row["key"],
         entity_class=row["class"],
         token=row["token"],
-        appended_at_us=to_microseconds(row["appended_at"]),
-        attempt=row["attempt"],
+        appended_at_us=appended_at_us,
+        attempt=attempt,
         body=(row["body"] or "").encode(),
         envelope=(row["envelope"] or "").encode(),
         uuid=row["uuid"],
         proven=not unproven,
         unproven=unproven,
+        proven_at_us=proven_at_us,
+        proven_by=proven_by,
         consumer=consumer,
     )

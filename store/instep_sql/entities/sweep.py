@@ -25,10 +25,10 @@ _WINDOW: Final = text("""
     FROM (SELECT id FROM instep_entity WHERE id > :cursor ORDER BY id LIMIT :size) AS chunk
 """)
 _ALL_UNMARKED: Final = "stream_no = :no AND attempt < :attempt"
-_UNMARKED: Final = f"{_ALL_UNMARKED} AND id > :cursor AND id <= :upto"
-_BASELINE_ROWS: Final = (
-    "stream_no = :no AND id > :cursor AND id <= :upto AND token = '' AND lineage > 0"
-)
+# With a sign the column uses no index: SQLite would read all keys of the stream at each step.
+_IN_WINDOW: Final = "+stream_no = :no AND id > :cursor AND id <= :upto"
+_UNMARKED: Final = f"{_IN_WINDOW} AND attempt < :attempt"
+_BASELINE_ROWS: Final = f"{_IN_WINDOW} AND token = '' AND lineage > 0"
 _RECOMPOSE: Final = "UPDATE instep_entity SET body = ? WHERE id = ?"
 _ESTIMATE: Final = text("""
     SELECT class AS name, count(*) AS total,

@@ -7,16 +7,25 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from instep import AlignmentSettings, Phase, Position, RecordType
-from instep.alignment.effects import EstimateSweep, NoticeKind, ProbeOldest, Reopen
+from instep import Phase, Position, RecordType
+from instep.alignment.effects import NoticeKind, ProbeOldest, Reopen
 from instep.alignment.machine import Alignment
 from instep.model.batches import CommitResult
 from instep.model.position import ContinuityState, decode_position
 from instep.model.records import RecordChunk
-from instep.model.streams import Mode, Start, StreamInfo, StreamState, SweepEstimate
+from instep.model.streams import Start
 from tests.instep.alignment.driver_kit import KEYS, Driver, aligned
 from tests.instep.alignment.model_log_kit import COMPACTION_DELAY_S, US
-from tests.instep.scripted_source_kit import T0_US, info, record
+from tests.instep.scripted_source_kit import T0_US, record
+from tests.prices.continuity import (
+    Cuts,
+    busy_cuts,
+    cleaned_tail_cuts,
+    idle_streams,
+    idle_truncated_cuts,
+    sparse_storm,
+    truncated,
+)
 
 MINUTE_US = 60 * US
 
@@ -103,42 +112,15 @@ def test_a19_a_log_that_is_filled_late_loses_nothing() -> None:
 # -- what a probe costs, and when there is none ----------------------------------------------------
 
 
-def test_a2_1_000_cuts_of_a_busy_log_within_the_compaction_delay_cost_no_probe() -> None:
-    for partitions in (1, 3):
-        driver = aligned(partitions)
-        for cut in range(1_000):
-            driver.close()
-            driver.log.now_us += US
-            for key in KEYS:
-                driver.log.put(key)
-            driver.open(rewind=0)
-            for partition in range(partitions):
-                driver.deliver(prefer=partition)
-            if cut % 20 == 0:
-                driver.wait(5.0)
-                driver.log.compact()
-        assert driver.probes == 0
-        assert driver.converges()
-        assert driver.store.position.attempt == 1
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a2_1_000_cuts_of_a_busy_log_within_the_compaction_delay_cost_no_probe(
+    partitions: int,
+) -> None:
+    assert busy_cuts(partitions) == Cuts(1_000, probes=0, most_at_once=0, attempts=1, equal=True)
 
 
 def test_a2_1_000_cuts_with_a_cleaned_tail_cost_at_most_one_probe_each() -> None:
-    driver = aligned()
-    for _ in range(1_000):
-        driver.wait(10.0)
-        driver.close()
-        for key in (*KEYS, *KEYS):
-            driver.log.now_us += US
-            driver.log.put(key)
-        driver.log.now_us += int((COMPACTION_DELAY_S + 60) * US)
-        driver.log.compact()
-        before = driver.probes
-        driver.open()
-        driver.deliver()
-        assert driver.probes <= before + 1
-    assert driver.probes == 1_000
-    assert driver.converges()
-    assert driver.store.position.attempt == 1
+    assert cleaned_tail_cuts() == Cuts(1_000, 1_000, most_at_once=1, attempts=1, equal=True)
 
 
 def test_a2_a_second_doubt_within_a_minute_opens_an_attempt() -> None:
@@ -261,61 +243,17 @@ def test_a2_a_silent_stream_whose_record_comes_after_all_was_restarted() -> None
 
 def test_a2_1_000_idle_streams_settle_within_60_s_of_a_restart_of_the_provider() -> None:
     """Each asks for one record; none is read again."""
-    driver = aligned(keys=KEYS[:2])
-    oldest = driver.log.connect(Start.OLDEST).pull(1)[0]
-    opened_us, probes = driver.log.now_us + 30 * US, 0
-    for _ in range(1_000):
-        core = Alignment(driver.log.info, driver.store.position, AlignmentSettings())
-        core.restart_suggested()
-        core.start(opened_us)
-        core.opened(opened_us)
-        for second in range(1, 60):
-            batch = core.tick(opened_us + second * US, StreamState.ACTIVE)
-            if batch is not None:
-                core.committed(batch, CommitResult())
-            if any(isinstance(effect, ProbeOldest) for effect in core.effects()):
-                assert core.durable.phase is Phase.CONFIRMING
-                probes += 1
-                core.probed(oldest)
-            elif core.is_proven and core.durable.phase is Phase.ALIGNED:
-                break
-        assert (core.durable.phase, core.durable.attempt) == (Phase.ALIGNED, 1)
-        assert core.is_proven
-    assert probes == 1_000
+    found = idle_streams()
+    assert (found.probes, found.attempts) == (1_000, 0)
+    assert found.settled_s < 60
 
 
 # -- truncated logs --------------------------------------------------------------------------------
 
-TRUNCATED = {"mode": Mode.BASELINE, "readable": frozenset({"NODE"}), "record_retention_s": 3_600.0}
-
-
-def truncated(**changes: object) -> tuple[StreamInfo, Position]:
-    stream = info(**TRUNCATED | changes)
-    position = Position(
-        phase=Phase.ALIGNED, attempt=1, lineage=1, token="token-3", offsets={"0": 3},
-        origin=stream.origin, attempt_started_at_us=T0_US, watermark_us=T0_US,
-        appended_us={"0": T0_US + 3 * US}, appended_at_us=T0_US + 3 * US, opened_at_newest=True,
-    )  # fmt: skip
-    return stream, position
-
 
 @pytest.mark.parametrize("by_bytes", [True, False])
 def test_a2_an_idle_truncated_stream_that_is_cut_reads_no_baseline(by_bytes: bool) -> None:
-    stream, position = truncated(record_retention_s=None if by_bytes else 7_200.0)
-    if by_bytes:
-        position = msgspec.structs.replace(position, offsets={})
-    core, now_us, probes = Alignment(stream, position), T0_US + 4 * US, 0
-    for _ in range(120):
-        assert core.start(now_us) == "token-3"
-        core.opened(now_us)
-        for _ in range(30):
-            now_us += US
-            batch = core.tick(now_us, StreamState.ACTIVE)
-            if batch is not None:
-                core.committed(batch, CommitResult())
-            probes += sum(isinstance(effect, ProbeOldest) for effect in core.effects())
-        core.closed()
-    assert (core.durable.attempt, probes) == (1, 0)
+    assert idle_truncated_cuts(by_bytes=by_bytes) == (0, 0)
 
 
 def deliver(core: Alignment, *offsets: int, at_s: int) -> Position:
@@ -350,40 +288,7 @@ def test_a18_a_gap_on_a_connection_calls_for_a_baseline_and_outlives_a_crash() -
 
 
 def test_a18_sparse_offsets_cost_at_most_3_baselines_in_an_hour_of_storm() -> None:
-    stream, _ = truncated(readable=frozenset({"NODE"}))
-    core, now_us, offset = Alignment(stream, Position()), T0_US, 0
-    baselines, told, connected = 0, 0, False
-    for second in range(3_600):
-        now_us = T0_US + second * US
-        if not connected:
-            if isinstance(core.start(now_us), Start):
-                baselines += 1
-            core.opened(now_us)
-            core.effects()
-            if core.position.phase is Phase.BASELINING:
-                core.committed(core.baseline_page([]), CommitResult())
-                core.baseline_read(now_us)
-            connected = True
-        records = []
-        for _ in range(10):
-            offset += 1 + (offset * 7919 + second) % 3
-            records.append(record(offset, at_s=second))
-        batch = core.receive(RecordChunk(records), now_us)
-        while True:
-            if batch is not None:
-                told += "offsets-sparse" in batch.deviations
-                done = batch.sweep is not None
-                core.committed(batch, CommitResult(sweep_done=done))
-            effects = core.effects()
-            if any(isinstance(effect, Reopen) for effect in effects):
-                core.closed()
-                connected = False
-                break
-            if any(isinstance(effect, EstimateSweep) for effect in effects):
-                core.sweep_estimated(SweepEstimate(total=9, unmarked=0))
-            batch = core.tick(now_us, StreamState.ACTIVE)
-            if batch is None and not core.has_pending_commit:
-                break
+    baselines, told = sparse_storm()
     assert told == 1
     assert baselines <= 3
 

@@ -24,6 +24,7 @@ from tests.instep_spark.answers.network_kit import (
     START_US,
     Network,
     Statement,
+    facts,
     land,
 )
 from tests.instep_spark.answers.oracle_kit import ANSWERS, MINUTE_US, PLACES, Oracle, Row
@@ -68,7 +69,7 @@ def write_tables(networks: Iterable[Oracle], lake: Path) -> None:
     a hundredth of the time.
     """
     networks = list(networks)
-    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES[1:]}
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES if name in LAKE_TABLES}
     for one in networks:
         for name, found in _tables(one):
             rows[name].append(found)
@@ -76,6 +77,12 @@ def write_tables(networks: Iterable[Oracle], lake: Path) -> None:
         schema = pa.schema([(c.name, TYPES[c.type]) for c in LAKE_TABLES[name].columns])
         write_deltalake(lake / name, pa.Table.from_pylist(those, schema))
     _write(lake, "changes", CHANGES, land([row for one in networks for row in one.rows]))
+    _write(lake, "stream_facts", FACTS, facts_of(networks))
+
+
+def facts_of(networks: Iterable[Oracle]) -> list[tuple[Any, ...]]:
+    """The rows of `stream_facts`."""
+    return [row for one in networks for row in facts(one.rows, told=one.told)]
 
 
 def _tables(network: Oracle) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -97,7 +104,8 @@ def _tables(network: Oracle) -> Iterator[tuple[str, dict[str, Any]]]:
             },
         )
         if one.end is None:
-            yield "entities", {**whose, **place}
+            mark = {"attempt": one.mark, "token": "t", "appended_at": one.stated_at}
+            yield "entities", {**whose, **place, **mark}
             if one.entity_class in PLACES:
                 place = {"node_uuid": one.node, "nep_uuid": one.port, "name": one.name}
                 yield "topology", {**whose, **place, "uuid": one.uuid}
@@ -147,16 +155,12 @@ def _write(lake: Path, name: str, columns: Any, rows: Sequence[tuple[Any, ...]])
 
 def lake_of(networks: Iterable[Oracle], lake: Path, spark: SparkSession) -> None:
     """Land the networks, and run the pipeline."""
+    networks = list(networks)
     rows: list[Statement] = []
-    facts = []
     for one in networks:
         rows += one.rows
-        if one.compaction_us is not None:
-            declared = json.dumps({"compaction_delay_s": one.compaction_us / 1e6})
-            streams = ("net", "alarms")
-            facts += [(one.consumer, s, "STREAM", "", 0, declared, START_US) for s in streams]
     _write(lake, "changes", CHANGES, land(rows))
-    _write(lake, "stream_facts", FACTS, facts)
+    _write(lake, "stream_facts", FACTS, facts_of(networks))
     Lake(lake.as_uri(), spark, settings=UNGUARDED).run(once=True)
 
 

@@ -335,3 +335,47 @@ def land(rows: list[Statement]) -> list[tuple[Any, ...]]:
             )
         )
     return landed
+
+
+def facts(rows: list[Statement], *, told: bool) -> list[tuple[Any, ...]]:
+    """The rows of `stream_facts` that go with these: what attempts have proven, and, where it is
+    `told`, why they have not met a class. The provider of every third consumer offers `alarms` no
+    more, and of every fifth one a stream `gone` was retired.
+    """
+    consumer = rows[0].consumer
+    number = int(consumer[1:])
+    found: list[tuple[Any, ...]] = []
+    for row in rows:
+        if row.kind == "SWEEP":
+            kind = "attempt" if row.readable is None else "baseline"
+            found.append((consumer, row.stream, "PROOF", kind, row.attempt, None, row.committed_at))
+            for name in unmet(rows, row) if told else ():
+                why = f"unreadable-element {name.lower()}"
+                about = ("UNPROVEN", name, row.attempt, why, row.committed_at)
+                found.append((consumer, row.stream, *about))
+    since = {"alarms": withdrawn_us(number), "gone": START_US + 1}
+    for stream in ("net", "alarms", *(["gone"] if number % 5 == 0 else [])):
+        stated: dict[str, Any] = {"id": stream}
+        if number % 2:
+            stated["compaction_delay_s"] = COMPACTION_US / 1e6
+        found.append((consumer, stream, "STREAM", "", 0, json.dumps(stated), START_US))
+        if since.get(stream):
+            stated["not_offered_since_us"] = since[stream]
+            body = json.dumps(stated, separators=(",", ":"))
+            found.append((consumer, stream, "STREAM", "", 0, body, START_US + 2))
+        if stream == "gone":
+            found.append((consumer, stream, "RETIRED", "", 0, None, START_US + 3))
+    return found
+
+
+def withdrawn_us(number: int) -> int:
+    """Since when the provider of a consumer offers `alarms` no more; 0: it does."""
+    return START_US + number if number % 3 == 0 else 0
+
+
+def unmet(rows: list[Statement], sweep: Statement) -> set[str]:
+    """The classes that the attempt of a sweep could not read."""
+    if sweep.readable is None:
+        return set()
+    known = {r.entity_class for r in rows if r.stream == sweep.stream and r.entity_class}
+    return known - {*sweep.readable}

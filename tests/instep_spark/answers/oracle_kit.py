@@ -11,7 +11,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from tests.instep_spark.answers.network_kit import Statement
+from tests.instep_spark.answers.network_kit import START_US, Statement, withdrawn_us
 
 MINUTE_US = 60_000_000
 FLAPPING_US = FLOOD_US = 600_000_000
@@ -43,6 +43,10 @@ class Interval:
     ended_in: int = 0
     """The attempt in which its end was read."""
     basis: str = "STATED"
+    mark: int = 0
+    """The attempt that has decided last that it stays."""
+    stated_at: int = 0
+    """The append time of the last statement."""
 
     def held(self, at: int) -> bool:
         return self.begin <= at and (self.end is None or self.end > at)
@@ -163,7 +167,7 @@ class Oracle:
             return
         self._marks[key] = row.attempt
         if now is not None:
-            now.basis = "STATED"
+            now.basis, now.mark, now.stated_at = "STATED", row.attempt, row.appended_at
             if key in self._alarm:
                 self._alarm[key].seen = row.committed_at
             if self._offsets[key] == row.offset:
@@ -178,6 +182,8 @@ class Oracle:
             *(key, row.ordinal, row.entity_class, row.body, row.parents, begin, row.committed_at),
             seen=row.committed_at,
             seen_in=row.attempt,
+            mark=row.attempt,
+            stated_at=row.appended_at,
         )
         self._open[key] = self._last[key] = held
         self.history.append(held)
@@ -219,7 +225,7 @@ class Oracle:
             if key[1] != row.stream or self._marks[key] >= row.attempt:
                 continue
             if row.readable is not None and now.entity_class not in row.readable:
-                now.basis = "UNPROVEN"
+                now.basis, now.mark = "UNPROVEN", row.attempt
                 continue
             at = self._began[row.stream, row.attempt]
             self._close(now, max(now.begin, at), row, "SWEEP")
@@ -262,6 +268,39 @@ class Oracle:
     @property
     def current(self) -> list[Interval]:
         return [one for one in self.history if one.end is None]
+
+    # What is proven.
+
+    @property
+    def told(self) -> bool:
+        """Whether the reasons of attempts are known."""
+        return int(self.consumer[1:]) % 2 == 0
+
+    def stream_states(self) -> list[Row]:
+        number = int(self.consumer[1:])
+        since = withdrawn_us(number)
+        alarms = ("alarms", "not-offered", since) if since else ("alarms", "offered", None)
+        retired = [("gone", "retired", START_US + 3)] if number % 5 == 0 else []
+        return [("net", "offered", None), alarms, *retired]
+
+    def entity_proof(self) -> list[Row]:
+        sweeps = {(r.stream, r.attempt): r for r in self.rows if r.kind == "SWEEP"}
+        rows: list[Row] = []
+        for one in self.current:
+            sweep = sweeps.get((one.key[1], one.mark))
+            by, at = "record", one.stated_at
+            in_doubt = one.basis == "UNPROVEN"
+            if sweep is not None and not in_doubt and sweep.committed_at >= at:
+                by = "attempt" if sweep.readable is None else "baseline"
+                at = sweep.committed_at
+            why = None
+            if one.key[1] == "alarms" and withdrawn_us(int(self.consumer[1:])):
+                why = "not-offered"
+            elif in_doubt:
+                why = f"unreadable-element {one.entity_class.lower()}"
+                why = why if self.told else "no-resource"
+            rows.append((one.key[1], one.key[2], one.mark, by, at, why))
+        return rows
 
     def of_class(self, *classes: str) -> list[Interval]:
         return [one for one in self.current if one.entity_class in classes]
@@ -601,6 +640,8 @@ class Oracle:
 
 
 ANSWERS: dict[str, str] = {
+    "stream_states": "stream, state, since",
+    "entity_proof": "stream, id, attempt, proven_by, proven_at, unproven",
     "edges": "link_uuid, link_name, from_node_uuid, from_nep_uuid, to_node_uuid, to_nep_uuid",
     "edge_history": "link_uuid, link_name, from_node_uuid, from_nep_uuid, to_node_uuid, "
     "to_nep_uuid, valid_from, valid_to",

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from instep.errors import ConfigurationError, SinkError, StoreVersionError
 from instep.model.batches import SweepStep
 from instep_spark import create_views
+from instep_spark.answers import answer
 from instep_spark.lake import lake as module
 from instep_spark.lake.lake import Lake, RunProgress
 from instep_spark.lake.pipeline import LakeSettings, Pipeline, PipelineStep
@@ -26,6 +27,7 @@ from instep_spark.lake.sweeps import LakeSweep
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.landing.live_view import live
 from instep_spark.landing.writers.delta_rs import DeltaRsWriter
+from instep_spark.landing_schema import FACTS, arrow_schema
 from instep_spark.options import DeltaOptions
 from instep_spark.place import LakePlace
 from tests.docs.snippets_kit import snippets
@@ -529,6 +531,41 @@ def test_a_stream_joined_with_its_baseline_is_one_row_an_entity(
     held = {one["id"] for one in read(tmp_path, "entity_history") if one["open"]}
     assert held == {"u3", "u4"}
     check_verified(spark, tmp_path)
+
+
+def test_a22_verify_and_rebuild_know_what_is_unproven(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [row(1, "ATTEMPT", key=""), row(2), row(3), row(4, "ATTEMPT", key="", attempt=2)]
+    # The attempt could not read something that may be about any entity: its sweep names no class.
+    rows += [row(5, key="n2", attempt=2), row(6, "SWEEP", key="", attempt=2, readable=())]
+    land(tmp_path, rows)
+    told = [("c", "s", "PROOF", "attempt", 2, None, START_US + 6_000_000)]
+    told += [("c", "s", "UNPROVEN", "", 2, "unreadable-record ab", START_US + 6_000_000)]
+    values = zip(*told, strict=True)
+    arrays = [pa.array(v, c.type) for v, c in zip(values, FACTS, strict=True)]
+    write_deltalake(tmp_path / "stream_facts", pa.table(arrays, arrow_schema(FACTS)))
+    # It removes nothing, so no guard holds it.
+    strict = LakeSettings(sweep_guard_share=0.0, sweep_guard_records=0)
+    lake = Lake(tmp_path.as_uri(), spark, tables=["entity_history"], settings=strict)
+    lake.run(once=True)
+    wanted = {"n2": (True, 2), "n3": (False, 2)}
+
+    def found() -> dict[str, tuple[bool, int]]:
+        return {one["id"]: (one["proven"], one["attempt"]) for one in read(tmp_path, "entities")}
+
+    assert found() == wanted
+    proof = {one.id: (one.proven_by, one.unproven) for one in answer_of(spark, tmp_path)}
+    assert proof == {"n2": ("attempt", None), "n3": ("record", "unreadable-record ab")}
+    assert lake.verify().clean
+    # Whoever changes it is found, and what is made again is right.
+    spark.sql(f"UPDATE delta.`{(tmp_path / 'entities').as_uri()}` SET proven = true")
+    verdict = lake.verify()
+    assert (verdict.right, verdict.stale) == (1, 1)
+    Lake(tmp_path.as_uri(), spark, tables=["entities"], settings=strict).rebuild()
+    assert found() == wanted
+
+
+def answer_of(spark: SparkSession, lake: Path) -> list[Any]:
+    return list(answer(spark, lake.as_uri(), "entity_proof").collect())
 
 
 @pytest.mark.parametrize("cuts", [(), pytest.param((3, 5, 6), marks=pytest.mark.long)])

@@ -3,16 +3,20 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from instep.cli.app import app
 from instep.config.plugins import sink_plugin, store_plugin
 from instep.errors import ConfigurationError, JournalOffError, SinkError
 from instep.model.batches import SweepStep
+from instep.model.holds import Hold, UnprovenReason
 from instep.model.position import Phase, Position
-from instep.model.records import RecordChunk, Unreadable
+from instep.model.records import Record, RecordChunk, Unreadable
+from instep.model.streams import Retirement
 from instep_spark import DeltaSink
 from instep_spark.reading.reader import DeltaReader
 from tests.instep_spark.sink_kit import of_all, rows, stage, url_of
@@ -79,6 +83,98 @@ def test_a20_nothing_of_a_lake_stays_aligned_that_is_not_offered(tmp_path: Path)
     assert asyncio.run(follow(offered=True)) == [0]
     assert shown() == ("aligned", True, None)
     assert len(facts) == 2, "it is noted once"
+
+
+def test_a22_each_entity_of_a_lake_carries_its_proof(tmp_path: Path) -> None:
+    url = url_of(tmp_path)
+    held = Hold(UnprovenReason.UNREADABLE_RECORD, partition="0", digest="ab")
+
+    async def attempt(number: int, *records: Record, **step: Any) -> None:
+        async with stage(url, stream=stream_info(mode="log")) as at:
+            at.attempt = number
+            await at.commit(*records)
+            await at.commit(sweep=SweepStep(number, **step))
+
+    def shown() -> dict[object, tuple[object, object]]:
+        return {
+            one["key"]: (one["proven_by"], one.get("unproven_reason"))
+            for one in run("entities", "--store", url)
+        }
+
+    asyncio.run(attempt(1, create_update("a", 1), create_update("b", 2), create_update("c", 3)))
+    assert shown() == dict.fromkeys("abc", ("attempt", None))
+    # What could not be read may be about each of them: none is swept, and all say why.
+    asyncio.run(attempt(2, create_update("a", 1), holds=(held,)))
+    doubt = ("record", "unreadable-record ab")
+    assert shown() == {"a": ("attempt", None), "b": doubt, "c": doubt}
+    unproven = run("entities", "--store", url, "--unproven")
+    assert {one["key"] for one in unproven} == {"b", "c"}
+    [status] = run("status", "--store", url)
+    assert (status["entities"], status["unproven"]) == (3, 2)
+    assert [one["digest"] for one in status["unproven_because"]] == ["ab"]  # type: ignore[attr-defined]
+    asyncio.run(attempt(3, create_update("a", 1), create_update("b", 2)))
+    assert shown() == dict.fromkeys("ab", ("attempt", None))
+    # A class that no request shows, and one that was read in part.
+    element = Hold(UnprovenReason.UNREADABLE_ELEMENT, "NODE", digest="cd")
+    asyncio.run(attempt(4, create_update("a", 1), readable=frozenset({"NODE"}), holds=(element,)))
+    assert shown() == {"a": ("baseline", None), "b": ("record", "unreadable-element cd")}
+    asyncio.run(attempt(5, create_update("a", 1), readable=frozenset({"LINK"})))
+    assert shown() == {"a": ("baseline", None), "b": ("record", "no-resource")}
+    [status] = run("status", "--store", url)
+    assert [(one["reason"], one["class"]) for one in status["unproven_because"]] == [  # type: ignore[attr-defined]
+        ("no-resource", "NODE")
+    ]
+
+
+def test_a20_a_stream_of_a_lake_is_retired_by_the_command(tmp_path: Path) -> None:
+    url = url_of(tmp_path)
+
+    async def follow(*keys: str, offered: bool = True) -> None:
+        async with stage(url) as at:
+            if keys:
+                at.attempt += 1
+                await at.commit(*[create_update(key, n) for n, key in enumerate(keys, 1)])
+            await at.sink.mark_offered("s1", offered=offered)
+
+    retire = ("streams", "retire", "--store", url, "--stream", "s1")
+    asyncio.run(follow("a", "b"))
+    assert CliRunner().invoke(app, retire).exit_code == 1, "it is offered"
+    asyncio.run(follow(offered=False))
+    assert run(*retire, "--dry-run")[0]["would_remove"] == 2
+    assert len(run("entities", "--store", url)) == 2
+    assert run(*retire)[0]["removed"] == 2
+    assert run("streams", "list", "--store", url) == run("entities", "--store", url) == []
+    kinds = [row["kind"] for row in rows(url)]
+    assert kinds == ["ATTEMPT", "CREATE_UPDATE", "CREATE_UPDATE", "ATTEMPT", "SWEEP"]
+    # It is offered again, and begins anew.
+    asyncio.run(follow("b"))
+    assert [one["key"] for one in run("entities", "--store", url)] == ["b"]
+    assert run("streams", "list", "--store", url)[0]["phase"] == "unaligned"
+
+
+@pytest.mark.asyncio
+async def test_a20_a_stream_of_a_lake_goes_by_itself_with_a_proof_alone(tmp_path: Path) -> None:
+    url = url_of(tmp_path)
+    async with stage(url) as at:
+        await at.commit(create_update("a", 1), create_update("b", 2))
+        with pytest.raises(SinkError, match="the provider offers the stream"):
+            await at.sink.retire("s1")
+        with pytest.raises(SinkError, match="no such stream"):
+            await at.sink.retire("never seen")
+    async with stage(url, stream=stream_info("other")) as at:
+        await at.commit(replace(create_update("a", 1), stream="other"))
+        await at.sink.mark_offered("s1", offered=False)
+        assert await at.sink.retire("s1", proven_by=["other"]) == Retirement(0, 1)
+        await at.commit(replace(create_update("b", 2), stream="other"))
+        # What is unproven elsewhere proves nothing.
+        at.attempt = 2
+        held = (Hold(UnprovenReason.UNREADABLE_RECORD, digest="ab"),)
+        await at.commit(replace(create_update("a", 1), stream="other"))
+        await at.commit(sweep=SweepStep(2, holds=held))
+        assert await at.sink.retire("s1", proven_by=["other"]) == Retirement(0, 1)
+        await at.commit(replace(create_update("b", 2), stream="other"))
+        assert await at.sink.retire("s1", proven_by=["other"]) == Retirement(2)
+        assert [one.id for one in await at.sink.known_streams()] == ["other"]
 
 
 @pytest.mark.asyncio

@@ -304,6 +304,7 @@ class Chaos:
 
     async def _set_provider_clock(self) -> None:
         self._world.provider_step_s += self._rng.choice(PROVIDER_STEPS_S)
+        self._world.provider_set_s = self._world.loop.time()
 
     async def _realign(self) -> None:
         self.realign()

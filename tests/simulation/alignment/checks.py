@@ -66,6 +66,8 @@ class Checks:
         """Who serves an opening."""
         self._attempt_begins_at: dict[int, int] = {}
         """Of an attempt that took a stream over, where that began."""
+        self._began_s: dict[int, float] = {}
+        """When the first commit of each attempt was made, by the time of the loop."""
         self._counted: dict[int, SweepEstimate] = {}
         self._released: set[int] = set()
         self._checked: dict[int, int] = {}
@@ -191,6 +193,7 @@ class Checks:
             # What was compared with a baseline is decided now: all of it is checked again.
             self._checked.clear()
         self.rows, self.position = after, batch.position
+        self._began_s.setdefault(batch.position.attempt, self._world.loop.time())
         if moved or batch.records:
             self._not_ahead()
 
@@ -294,7 +297,11 @@ class Checks:
         self._require(not guarded, f"a sweep of {estimate} was not held")
 
     def _lives(self, key: str, position: Position) -> bool:
-        """Whether the log being read states the entity since before the attempt began."""
+        """Whether the log being read states the entity since before the attempt began. Not known
+        where the provider's clock was set since then.
+        """
+        if self._world.provider_set_s >= self._began_s.get(position.attempt, 0.0):
+            return False
         for instance in self._world.provider.instances:
             if instance.info().origin == position.origin and key not in self._world.unreliable:
                 since_s = instance.log.stated_since.get(key)

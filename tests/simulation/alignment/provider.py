@@ -176,6 +176,9 @@ class Instance:
         self.empty = empty
         # A log that was lost has no tombstones of what has ended meanwhile.
         self._known.clear()
+        for statement in self.stream.entities.values():
+            # A snapshot of emulated compaction shows what the log states, and it is empty now.
+            statement.record = None
         if self.up and not empty:
             self.stream.republish_all()
 

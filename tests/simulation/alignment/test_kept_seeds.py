@@ -58,6 +58,9 @@ KEPT_PRESENT = {
     401: "the simulation missed an end of what was made anew, and a baseline had shown already",
     200025: "the simulated provider could not name the end of a snapshot of an empty log",
     200180: "the simulation missed the mark that an unreadable record set",
+    310346: "the simulated provider showed a snapshot of a log that was lost, and not filled yet",
+    311179: "a log was read again in an attempt, and behind a cut what ends what it stated",
+    312102: "the simulation took what came after a step of the provider's clock for older",
     200625: "a log was found empty, and the next one taken for the one before the empty one",
 }
 

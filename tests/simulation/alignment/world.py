@@ -57,7 +57,9 @@ class World:
         if faults.skew >= 0:
             self.skew_s = SKEWS_S[min(int(faults.skew), len(SKEWS_S) - 1)]
         self.provider_step_s = 0.0
-        """How far the provider's clock was set since the beginning."""
+        """How far the provider's clock was set since the beginning …"""
+        self.provider_set_s = -math.inf
+        """… and when it was set last, by the time of the loop."""
         self.reachable = True
         self.store_down = False
         self.store_slow_until_s = 0.0

@@ -162,11 +162,13 @@ class ComposedTable(LakeTable):
     def sweep(self, spark: SparkSession, sweeps: list[Sweep], progress: TableProgress) -> None:
         """Drop the changes, and forget the entities, that the attempts have not stated."""
         for sweep in sweeps:
-            self._prune(spark, sweep)
             removed = "true"
             if sweep.readable is not None:
-                names = ", ".join(map(text, sweep.readable)) or "''"
-                removed = f"class IN ({names})"
+                names = ", ".join(map(text, sweep.readable))
+                removed = f"class IN ({names})" if names else "false"
+            if removed != "false":
+                # Else what was not read may be a change that is stored.
+                self._prune(spark, sweep)
             changed = ", ".join(
                 f"{name} = CASE WHEN {removed} THEN {value} ELSE {name} END"
                 for name, value in (a.split(" = ") for a in _CLOSED.split(", "))
