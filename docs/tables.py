@@ -27,12 +27,15 @@ from instep.conformance import Rule
 from instep.metrics.figures import FIGURES, Figure, Subject
 from instep.runtime.events import EVENTS
 from instep.testing.relay import Side
+from instep_didcomm.conformance import didcomm_rules
 from instep_sdpi.conformance import sdpi_rules
 from instep_spark.lake.tables import schema as lake
 from instep_spark.lake.views import views_reference
 from instep_spark.landing_schema import TABLES
 from instep_sql import SqlStore
 from instep_tapi.conformance.book import tapi_rules
+from instep_wsr.conformance import wsr_rules
+from instep_wsrm.conformance import wsrm_rules
 from tests.freshness.__main__ import read_results as read_freshness
 from tests.freshness.faults import FAULTS
 from tests.prices.__main__ import read_results as read_prices
@@ -62,7 +65,7 @@ __all__ = [
 def conformance_rules() -> str:
     """A chapter for each chapter of the rules, and a section for each rule."""
     parts = []
-    for book in (tapi_rules(), sdpi_rules()):
+    for book in (tapi_rules(), sdpi_rules(), wsrm_rules(), wsr_rules(), didcomm_rules()):
         parts.append(f"## {book.title}")
         for chapter in dict.fromkeys(rule.chapter for rule in book.rules):
             parts.append(f"### {chapter}")

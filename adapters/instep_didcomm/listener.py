@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
+from instep.conformance import Event, RequestAnswered, RequestReceived, ResendRequested
 from instep.errors import ConfigurationError, InstepError, SourceError, StoreUnavailableError
 from instep.ports.listener import Intake, Receipt, ReceiptOutcome
 from instep.runtime.retry import Environment
@@ -103,6 +104,8 @@ class DidcommListener:
         refused are counted by the intake."""
         self._logged: set[str] = set()
         self._told_that_it_cannot_send = False
+        self.recorder: Callable[[Event], None] | None = None
+        """Is given each message that was read, our answer to it, and what we ask for again."""
 
     def __repr__(self) -> str:
         return f"<DidcommListener {self.address or self._options.listen}>"
@@ -177,8 +180,9 @@ class DidcommListener:
             self._told_that_it_cannot_send = True
             raise _no_did_error()
         match effect:
-            case AskResend():
+            case AskResend(missing):
                 await sender.send_received_orders(thid, peer)
+                self._record(ResendRequested(self._now_us(), scope, tuple(missing)))
             case ReportFault(faulted, reason):
                 numbers = ", ".join(f"{low}-{high}" for low, high in faulted[:100])
                 code = _PROBLEM_CODES.get(reason, "e.m.msg")
@@ -221,7 +225,7 @@ class DidcommListener:
         """Receive a message: a small plain one without a task, any other in a task of its own."""
         assert self._intake is not None
         incoming = None
-        if len(raw) <= self._offload.small_bytes:
+        if len(raw) <= self._offload.small_bytes and self.recorder is None:
             try:
                 incoming = self._decoder.decode_plain(raw, content_type, certificate)
             except MessageRefusedError as error:
@@ -263,7 +267,7 @@ class DidcommListener:
             incoming = await self._offload.run(
                 len(raw), self._decoder.decode_now, raw, content_type, certificate
             )
-            response = await self._commit(incoming)
+            response = await self._commit_recorded(incoming)
         except MessageRefusedError as error:
             response = self._unread(error)
         except Busy:
@@ -275,6 +279,28 @@ class DidcommListener:
             _log.exception("a message could not be read for a reason of our own")
             response = problem(500, "internal", "it could not be read")
         respond(response)
+
+    def _now_us(self) -> int:
+        return int(self._environment.now() * 1e6)
+
+    def _record(self, event: Event) -> None:
+        if self.recorder is not None:
+            self.recorder(event)
+
+    async def _commit_recorded(self, incoming: Incoming) -> Response:
+        """`_commit`, of which a recorder is told."""
+        message = incoming.message
+        if self.recorder is None or message is None:
+            return await self._commit(incoming)
+        # What was proven and decrypted, not the transmission.
+        order = incoming.headers.sender_order or None
+        digest = message.digest.hex()
+        self._record(RequestReceived(self._now_us(), message.scope, order, digest, message.body))
+        response = await self._commit(incoming)
+        accepted = response.status < 300
+        reason = "" if accepted else str(response.status)
+        self._record(RequestAnswered(self._now_us(), message.scope, order, accepted, reason))
+        return response
 
     async def _commit(self, incoming: Incoming) -> Response:
         intake = self._intake

@@ -50,10 +50,11 @@ class SdpiSource(Source):
     """Follows the MDIB of one provider by its reports (SDPi, ReportSequence). Raises
     `ConfigurationError`; `where` names its options in errors.
 
-    Promised: a report is confirmed (2xx) only when it is durable. The exception is the time from
-    Subscribe on until the MDIB was read, which the store itself says (`Phase.BASELINING`) from the
-    GetMdib on: what is confirmed then is durable before the store says that the new MDIB is read,
-    or is stated again by the GetMdib of the next session. A report that is missing, or that shows
+    Promised: a report is confirmed (2xx) only when it is durable. The exception is the time while
+    the MDIB is read, which the store itself says before the first confirmation
+    (`Phase.BASELINING`), also where a report comes before the answer to Subscribe: what is
+    confirmed then is durable before the store says that the new MDIB is read, or is stated again by
+    the GetMdib of the next session. A report that is missing, or that shows
     another MDIB, leads to a new subscription and to GetMdib; meanwhile the store keeps what it has.
     What a subscription does not cover is not stored. Not promised: every value in between; and,
     without numbers, that a lost report is seen by a subscription to a part of the reports.
@@ -180,7 +181,6 @@ class SdpiSource(Source):
         open_ = self._sessions.setdefault(stream.id, [])
         open_.append(session)
         events = EndpointReference(WSA_2005, details.events)
-        session.feed.opening()
         try:
             async with subscribed(
                 self._provider,
@@ -257,7 +257,7 @@ class SdpiSource(Source):
     async def state(self, stream: StreamInfo) -> StreamState:
         """See `Source.state`: GetStatus. A provider may drop a subscription and say nothing."""
         subscription = self._subscriptions.get(stream.id)
-        if subscription is None:
+        if subscription is None or not subscription.granted:
             return StreamState.UNKNOWN
         await subscription.status()
         return StreamState.ACTIVE

@@ -29,34 +29,65 @@ _log = logging.getLogger("instep.sdpi")
 
 
 class Subscription:
-    """One subscription that was granted. `keep` runs as long as it lasts."""
+    """One subscription that was asked for. `keep` runs as long as it lasts."""
 
     def __init__(
         self,
         provider: Provider,
         session: ReportSession,
-        granted: GrantedSubscription,
+        asking: asyncio.Task[GrantedSubscription],
         options: Options,
     ) -> None:
         self._provider = provider
         self._session = session
-        self._manager = granted.manager
+        self._asking = asking
         self._asked_s = options.expires_s
         self._status_every_s = options.status_every_s
         self._answer_s = options.request_timeout_s
-        self._ends_s = asyncio.get_running_loop().time() + granted.expires_s
+        self._ends_s = 0.0
 
     def __repr__(self) -> str:
+        if not self.granted:
+            return "<Subscription, not granted>"
         return f"<Subscription {self._manager.address}, {self._left_s:.1f} s left>"
+
+    @property
+    def granted(self) -> bool:
+        """Whether the provider has granted it."""
+        asking = self._asking
+        return asking.done() and not asking.cancelled() and asking.exception() is None
+
+    @property
+    def _manager(self) -> EndpointReference:
+        return self._asking.result().manager
+
+    async def opened(self) -> None:
+        """Wait until it is granted, or a report shows that the provider follows it already.
+
+        Raises `SourceError`: it is not granted.
+        """
+        reported = asyncio.create_task(self._session.feed.first_message())
+        try:
+            await asyncio.wait({self._asking, reported}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            reported.cancel()
+        if self._asking.done():
+            self._asking.result()
 
     @property
     def _left_s(self) -> float:
         return self._ends_s - asyncio.get_running_loop().time()
 
     async def keep(self) -> None:
-        """Renew it, and ask for it in between, until it is lost; then the session fails, and this
-        returns.
+        """Renew it, and ask for it in between, until it is lost, or is not granted; then the
+        session fails, and this returns.
         """
+        try:
+            granted = await asyncio.shield(self._asking)
+        except SourceError as error:
+            self._session.feed.fail(error)
+            return
+        self._ends_s = asyncio.get_running_loop().time() + granted.expires_s
         unanswered = 0
         renew_in_s = self._left_s * _RENEW_AT
         while True:
@@ -99,7 +130,9 @@ class Subscription:
         """End it, within a short time. Never raises: what is not ended expires."""
         with suppress(SourceError, TimeoutError):
             async with asyncio.timeout(_UNSUBSCRIBE_S):
-                await self._provider.unsubscribe(self._manager)
+                # Only the answer to Subscribe tells how to end it.
+                granted = await self._asking
+                await self._provider.unsubscribe(granted.manager)
 
     def _is_over(self, error: Exception, unanswered: int = 0) -> bool:
         """Whether the subscription is lost: the provider knows none, its time is over, or the
@@ -129,22 +162,20 @@ async def subscribed(
     actions: list[str],
     options: Options,
 ) -> AsyncIterator[Subscription]:
-    """Subscribe a session, and keep it so while the context lasts. Raises `SourceError`."""
+    """Subscribe a session, and keep it so while the context lasts. Raises `SourceError`.
+
+    A report may come before the answer to Subscribe, and the provider may wait for the answer to
+    that report first (SDPi R0800): then the context is entered without it.
+    """
     asking = asyncio.create_task(provider.subscribe(to, notify_to, actions, options.expires_s))
+    subscription = Subscription(provider, session, asking, options)
+    keeping: asyncio.Task[None] | None = None
     try:
-        granted = await asyncio.shield(asking)
-    except asyncio.CancelledError:
-        # It may be granted already, and only the answer tells how to end it.
-        with suppress(SourceError, TimeoutError):
-            async with asyncio.timeout(_UNSUBSCRIBE_S):
-                granted = await asking
-                await provider.unsubscribe(granted.manager)
-        raise
-    subscription = Subscription(provider, session, granted, options)
-    keeping = asyncio.create_task(subscription.keep(), name="instep sdpi renewal")
-    try:
+        await subscription.opened()
+        keeping = asyncio.create_task(subscription.keep(), name="instep sdpi renewal")
         yield subscription
     finally:
-        keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
+        if keeping is not None:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
         await subscription.unsubscribe()

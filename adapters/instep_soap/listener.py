@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from itertools import count
 from typing import Any, ClassVar, Generic, TypeVar
 
+from instep.conformance import Event, RequestAnswered, RequestReceived
 from instep.errors import SourceError
 from instep.ports.listener import Intake
 from instep.runtime.retry import Environment
 from instep.sequencing.effects import SequenceEffect
 from instep.sequencing.settings import SequencerSettings
 from instep_soap.allowed_endpoints import AllowedEndpoints
-from instep_soap.endpoint import SoapEndpoint
+from instep_soap.endpoint import SoapEndpoint, SoapHandler, SoapRequest
+from instep_soap.errors import SoapFaultError
 from instep_soap.options import SoapOptions
 from instep_soap.receiver import SoapReceiver
 
@@ -53,6 +56,10 @@ class SoapListener(ABC, Generic[OptionsT]):
         self._fast_path = fast_path
         self._server_tls = options.server_tls(where or self.kind)
         self._client_tls = options.client_tls(where or self.kind)
+        self.recorder: Callable[[Event], None] | None = None
+        """Is given each envelope and its answer, from the next `serve` on; then all of them take
+        the longer way.
+        """
         self._endpoint: SoapEndpoint | None = None
         self._receiver: SoapReceiver[Any] | None = None
 
@@ -92,12 +99,13 @@ class SoapListener(ABC, Generic[OptionsT]):
         options = self._options
         endpoints = options.allowed_endpoints(self._client_tls)
         receiver = self.new_receiver(intake, endpoints)
+        recorder = self.recorder
         endpoint = options.endpoint(
-            receiver.answer,
+            receiver.answer if recorder is None else self._recorded(receiver.answer, recorder),
             self._server_tls,
             addressed=self.addressed,
             usual=receiver,
-            fast_path=self._fast_path,
+            fast_path=self._fast_path and recorder is None,
         )
         self._endpoint, self._receiver = endpoint, receiver
         intake.show_refusals(endpoint.server_refused)
@@ -108,6 +116,28 @@ class SoapListener(ABC, Generic[OptionsT]):
             self._receiver = None
             await endpoint.stop()
             await endpoints.close()
+
+    def _recorded(self, answer: SoapHandler, record: Callable[[Event], None]) -> SoapHandler:
+        """A handler whose envelopes and answers are recorded, each with a number of its own."""
+        exchanges = count(1)
+
+        def now_us() -> int:
+            return int(self._environment.now() * 1e6)
+
+        async def recorded(request: SoapRequest) -> bytes | None:
+            number = next(exchanges)
+            record(RequestReceived(now_us(), "", number, "", request.raw))
+            try:
+                answered = await answer(request)
+            except SoapFaultError as fault:
+                code = fault.subcode.rpartition("}")[2] or str(fault.fault_code)
+                reason = f"{code}: {fault.message}"
+                record(RequestAnswered(now_us(), "", number, False, reason))
+                raise
+            record(RequestAnswered(now_us(), "", number, True, "", answered or b""))
+            return answered
+
+        return recorded
 
     async def carry_out(self, scope: str, effect: SequenceEffect) -> bool:
         """See `Listener`; `reported` names what it does."""

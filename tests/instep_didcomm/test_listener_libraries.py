@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 from aries_askar import Key, KeyAlg
 
+from instep.conformance import Event, judge
+from instep_didcomm.conformance import didcomm_rules
 from instep_didcomm.identity.key_names import multikey_of
 from instep_didcomm.wire.envelope import Form, media_form
 from tests.instep_didcomm.listener_kit import plain, post, serving
@@ -155,7 +157,9 @@ async def test_its_messages_are_received_in_order(parties: Parties) -> None:
     jobs = [(packing, BOB, bid(order)) for order, packing in enumerate(packings, 1)]
     jobs.append(("authcrypt", BOB, bid(1, sent_count=2, id="bid-1")))
     *packed, again = parties.pack(*jobs)
+    events: list[Event] = []
     async with serving(**parties.options, require_authenticated=False) as (listener, intake):
+        listener.recorder = events.append
         for raw in reversed(packed):
             assert (await post(listener.address, raw.encode(), ""))[0] == 202
         assert (await post(listener.address, again.encode(), ""))[0] == 202
@@ -170,6 +174,8 @@ async def test_its_messages_are_received_in_order(parties: Parties) -> None:
             100 * number for number in numbers
         ]
         assert media_form(json.loads(packed[0])["typ"]) is Form.PLAIN
+    report = judge(didcomm_rules(), events)
+    assert (report.broken, report.messages) == ([], len(numbers) + 1)
 
 
 @pytest.mark.asyncio

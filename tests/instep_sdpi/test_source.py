@@ -6,11 +6,12 @@ import asyncio
 import gzip
 import json
 import random
+import sqlite3
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from xml.etree import ElementTree as ET
 
 import aiohttp
@@ -25,7 +26,13 @@ from instep.model import Batch, CommitResult
 from instep_sdpi import SdpiSource, read_options
 from instep_sql import SqlStore
 from instep_sql.plugin import sink
-from tests.instep_sdpi.provider_kit import ENVELOPE, FakeProvider, FakeSubscription, providing
+from tests.instep_sdpi.provider_kit import (
+    ENVELOPE,
+    UNKNOWN,
+    FakeProvider,
+    FakeSubscription,
+    providing,
+)
 from tests.instep_sdpi.relay_kit import relaying
 
 pytestmark = pytest.mark.asyncio
@@ -354,6 +361,57 @@ async def test_r0800_a_report_may_come_before_the_subscribe_response(tmp_path: P
             assert await provider.notify(provider.set("m2", "next")) == [202]
             await made.agrees()
             assert made.attempt == 1
+
+
+async def test_s3_what_is_confirmed_before_the_subscribe_response_is_over_no_aligned_store(
+    tmp_path: Path,
+) -> None:
+    """Whoever reads the store when a report is confirmed finds it there, or finds the store not
+    aligned: also at the next subscription, when it was aligned before.
+    """
+
+    class Hasty(FakeProvider):
+        seen: ClassVar[list[tuple[int, str]]] = []
+
+        async def _subscribe(self, root: ET.Element, path: str) -> str:
+            response = await super()._subscribe(root, path)
+            for answer in await self.notify(self.set("m1", f"hasty {len(self.seen)}")):
+                with closing(sqlite3.connect(tmp_path / "store.db")) as raw:
+                    (position,) = raw.execute("SELECT position FROM instep_stream").fetchone()
+                self.seen.append((answer, json.loads(position)["phase"]))
+            return response
+
+    async with providing() as provider:
+        provider.__class__ = Hasty
+        async with site(provider, tmp_path) as made:
+            await made.agrees()
+            await provider.end()
+            await made.subscribed()
+            await made.agrees()
+            assert made.attempt == 2
+        assert Hasty.seen == [(202, "baselining")] * 2
+
+
+async def test_a_subscription_that_is_refused_after_its_first_report_is_asked_for_again(
+    tmp_path: Path,
+) -> None:
+    class Wavering(FakeProvider):
+        async def _subscribe(self, root: ET.Element, path: str) -> str:
+            response = await super()._subscribe(root, path)
+            if self.counts["Subscribe"] == 1:
+                assert await self.notify(self.set("m1", "taken back")) == [202]
+                self.subscriptions.clear()
+                return UNKNOWN
+            return response
+
+    async with providing() as provider:
+        provider.__class__ = Wavering
+        async with site(provider, tmp_path) as made:
+            await made.until(lambda: provider.counts["Subscribe"] == 2)
+            await made.agrees()
+            assert await provider.notify(provider.set("m2", "next")) == [202]
+            await made.agrees()
+            assert made.attempt == 2
 
 
 async def test_r0800_a_provider_that_drops_whoever_answers_a_fault_is_followed(

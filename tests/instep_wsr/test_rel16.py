@@ -49,6 +49,12 @@ async def test_rel16_step_3_a_message_is_persisted_for_its_duration(tmp_path: ob
         assert b"<index>1</index>" in second.body
 
 
+async def test_rel16_step_4_by_default_it_is_acknowledged_once_durable_ahead_of_its_turn() -> None:
+    async with running() as site:
+        early = await site.send(2)
+        assert (early.replies, early.status) == ([(2, 2, "")], 200)
+
+
 @pytest.mark.parametrize("acknowledge", ["receipt", "delivery"])
 async def test_rel16_step_4_it_is_acknowledged_whether_duplicated_or_not(acknowledge: str) -> None:
     async with running(acknowledge=acknowledge) as site:

@@ -18,6 +18,7 @@ from lxml import etree
 from lxml.etree import _Element
 
 from instep import Handler, IntakeSettings, StoredMessage
+from instep.conformance import Event
 from instep.runtime.receiver import Receiver
 from instep.runtime.retry import Environment
 from instep.runtime.settings import ConsumerSettings
@@ -197,6 +198,7 @@ async def running(
     clock: Clock | None = None,
     intake: dict[str, Any] | None = None,
     fast_path: bool = True,
+    recorder: Callable[[Event], None] | None = None,
     **options: Any,
 ) -> AsyncIterator[Site]:
     """A receiver on a free port of loopback."""
@@ -206,6 +208,7 @@ async def running(
     listener = WsrListener(
         read_options(given, "test"), environment=environment, fast_path=fast_path
     )
+    listener.recorder = recorder
     store = SqlStore(url)
     settings = ConsumerSettings(
         intake=IntakeSettings(poll_s=0.05, handler_retry_initial_s=0.01, **(intake or {}))

@@ -16,6 +16,7 @@ from lxml import etree
 from lxml.etree import _Element
 
 from instep import Handler, IntakeSettings, StoredMessage
+from instep.conformance import Event
 from instep.runtime.receiver import Receiver
 from instep.runtime.settings import ConsumerSettings
 from instep_http import ClientSettings, GuardedClient
@@ -232,11 +233,13 @@ async def running(
     handler: Handler | None = None,
     intake: dict[str, Any] | None = None,
     fast_path: bool = True,
+    recorder: Callable[[Event], None] | None = None,
     **options: Any,
 ) -> AsyncIterator[Site]:
     """A destination on a free port of loopback."""
     given = {"listen": "http://127.0.0.1:0/rm", "acknowledgement_interval_s": 0.0, **options}
     listener = WsrmListener(read_options(given, "test"), fast_path=fast_path)
+    listener.recorder = recorder
     store = SqlStore(url)
     settings = ConsumerSettings(
         intake=IntakeSettings(poll_s=0.05, handler_retry_initial_s=0.01, **(intake or {}))

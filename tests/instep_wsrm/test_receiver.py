@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from lxml import etree
 
+from instep.sequencing import NumberEnd
 from tests.instep_wsrm.rm_kit import (
     RM_10,
     RM_11,
@@ -210,6 +211,23 @@ async def test_at_most_once_gives_up_what_does_not_come_in_time() -> None:
         assert (late.status, late.fault) == (400, "SequenceClosed")
         assert (await site.say(about("AckRequested", name))).ranges() == [(1, 1), (3, 3)]
         assert await site.numbers(name) == [1, 3]
+
+
+async def test_a_message_that_is_never_sent_again_is_in_no_range_and_is_recorded_as_lost() -> None:
+    """1 and 5 are lost, and each second message asks, as with gSOAP's plugin (`wsrm.md`)."""
+    async with running() as site:
+        name, asked = await site.create(), ""
+        answers = []
+        for number in (2, 3, 4, 6, 1):
+            asked = about("AckRequested", name) if number % 2 == 0 else ""
+            answer = await site.say(sequence(name, number) + asked, message(number))
+            answers.append(answer.ranges())
+        last = await site.say(body=about("CloseSequence", name))
+        assert answers == [[(2, 2)], [(2, 3)], [(2, 4)], [(2, 4), (6, 6)], [(1, 4), (6, 6)]]
+        assert (last.ranges(), last.final) == ([(1, 4), (6, 6)], True)
+        assert await site.numbers(name) == [1, 2, 3, 4, 6]
+        ends = await site.store.reader.numbers("rm", name)
+        assert [(one.low, one.high) for one in ends if one.end is NumberEnd.LOST] == [(5, 5)]
 
 
 async def test_two_sequences_in_one_envelope() -> None:

@@ -36,7 +36,10 @@ def run_all(run: Callable[[int], T], seeds: Iterable[int], processes: int) -> It
     # Started anew, not forked: each process has its own files and its own loop.
     with (
         database_folder() as folder,
-        get_context("spawn").Pool(processes, initializer=use_folder, initargs=(folder,)) as pool,
+        # A process that "crashed" leaves tasks behind that nobody ends: not all seeds in one.
+        get_context("spawn").Pool(
+            processes, initializer=use_folder, initargs=(folder,), maxtasksperchild=25
+        ) as pool,
     ):
         yield from pool.imap_unordered(run, seeds, chunksize=4)
 

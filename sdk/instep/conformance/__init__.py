@@ -11,6 +11,7 @@ from instep.conformance.events import (
     MessagesSkipped,
     RequestAnswered,
     RequestReceived,
+    ResendRequested,
     ResponseReceived,
 )
 from instep.conformance.judging import ConformanceReport, RuleResult, RuleStatus, TraceJudge, judge
@@ -44,6 +45,7 @@ __all__ = [
     "Observer",
     "RequestAnswered",
     "RequestReceived",
+    "ResendRequested",
     "ResponseReceived",
     "Rule",
     "RuleBook",

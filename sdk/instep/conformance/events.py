@@ -15,6 +15,7 @@ __all__ = [
     "MessagesSkipped",
     "RequestAnswered",
     "RequestReceived",
+    "ResendRequested",
     "ResponseReceived",
 ]
 
@@ -89,6 +90,19 @@ class RequestAnswered(msgspec.Struct, frozen=True, tag="replied"):
     number: int | None
     confirmed: bool
     """Whether it was confirmed; else it got a fault."""
+    reason: str = ""
+    """Why it got a fault, as we stated it."""
+    content: bytes = b""
+    """The envelope of our answer, where it has one."""
+
+
+class ResendRequested(msgspec.Struct, frozen=True, tag="asked"):
+    """We asked the sender for messages that are missing."""
+
+    at_us: int
+    session: str
+    ranges: tuple[tuple[int, int], ...]
+    """Of numbers, both ends included."""
 
 
 Event = (
@@ -99,5 +113,6 @@ Event = (
     | ResponseReceived
     | RequestReceived
     | RequestAnswered
+    | ResendRequested
 )
 """Any event of a trace."""

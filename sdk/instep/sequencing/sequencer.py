@@ -830,7 +830,8 @@ class Sequencer:
         self._note_end(new, end, reason.value, outcome, told=True)
         faulted = Ranges.of_numbers(numbers)
         outcome.effects.append(ReportFault(list(faulted.pairs()), reason))
-        if self.phase is SequencePhase.FAILED:
+        if self.phase in REFUSALS:
+            # What it kept when it failed may expire after its end, too.
             return
         if self.settings.fault_policy is FaultPolicy.FAIL:
             self._fail(f"messages {faulted} were faulted: {reason!s}", outcome)

@@ -21,6 +21,7 @@ from instep.sequencing.events import (
     Reset,
     Terminate,
 )
+from instep.sequencing.gaps import GapPolicy
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.settings import FaultPolicy, IncompleteBehavior, SequencerSettings
 from instep.sequencing.transitions import (
@@ -293,3 +294,18 @@ def test_what_is_not_listed_is_a_refusal_of_the_peer_and_a_mistake_of_the_driver
     else:
         with pytest.raises(IllegalTransition):
             phase_after_request(phase, event)
+
+
+@pytest.mark.parametrize("policy", FaultPolicy)
+def test_s13_what_a_failed_sequence_kept_may_expire_after_its_end(policy: FaultPolicy) -> None:
+    sequencer = Sequencer(SequencerSettings(fault_policy=policy, gap_policy=GapPolicy.FAIL))
+    due_us = T0_US + 3_600_000_000
+    sequencer.receive([*numbered(1), *numbered(3, expires_at_us=due_us + 1_000_000)], T0_US)
+    sequencer.tick(due_us)
+    assert sequencer.phase is SequencePhase.FAILED
+    sequencer.apply([Terminate()], due_us)
+    committed(sequencer)
+    decision = sequencer.tick(due_us + 1_000_000)
+    assert decision.effects == [ReportFault([(3, 3)], Refusal.EXPIRED)]
+    assert sequencer.phase is SequencePhase.TERMINATED
+    assert decision.dropped == [3]

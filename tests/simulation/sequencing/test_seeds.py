@@ -70,6 +70,7 @@ KEPT_ENDINGS = {
     5875: "what was replayed of a forgotten count was in the way of its name that came back",
     100877: "a reset came before a message that was stored, and whose answer was lost",
     100026: "the simulation did not wait for a fault that had failed before",
+    300782: "what a failed sequence kept expired after its end, and stopped all sequences",
     100197: "a sender cancelled what an operator had delivered, and the record told the cancel",
 }
 

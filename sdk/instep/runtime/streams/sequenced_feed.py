@@ -84,12 +84,11 @@ class SequencedFeedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     and then gets its receipt. Set less for a peer with a shorter timeout.
     """
     confirm_while_baselining: bool = False
-    """Whether messages are confirmed though they are only in memory, while the session is being
-    opened (`SequencedFeed.opening`) and while the store itself says that a baseline is being read
-    (`Phase.BASELINING` is committed): for a provider that answers no request while it waits for a
-    confirmation. The baseline has what they state, or they are applied over it before the store
-    says again that it is aligned; so does the baseline of the next session if the process is
-    killed.
+    """Whether messages are confirmed though they are only in memory, while the store itself says
+    that a baseline is being read (`Phase.BASELINING` is committed): for a provider that answers no
+    request while it waits for a confirmation. The baseline has what they state, or they are applied
+    over it before the store says again that it is aligned; so does the baseline of the next session
+    if the process is killed.
     """
     chunk_records: Count = 5_000
     """Records after which no further message joins a chunk."""
@@ -184,8 +183,8 @@ class _Faulted:
 class SequencedFeed(Feed):
     """One session of numbered messages. The docstring of the module describes what it promises.
 
-    The adapter's part: create one before it subscribes, and call `opening`, because the first
-    message may arrive before the subscription is answered; `accept` each message; call
+    The adapter's part: create one before it subscribes, because the first message may arrive before
+    the subscription is answered; pass it on then (`first_message`); `accept` each message; call
     `baseline_version` when its `Source.baseline` knows the version of what it read, with rows
     appended at `opened_at_us`; `fail` when the connection is lost or the peer ends the session;
     `close` in the end. The stream's `StreamInfo` has `Mode.BASELINE` and `resumable=False`.
@@ -238,9 +237,7 @@ class SequencedFeed(Feed):
         """The append time of the last record passed to the runtime."""
         self._committed_offset = self.settings.first_number - 1
         self._baselining = False
-        """Whether messages are confirmed early: the session is being opened, or the store says that
-        the baseline is being read.
-        """
+        """Whether messages are confirmed early: the store says that the baseline is being read."""
         self._baseline_durable = False
         self._baseline_version: int | None = None
         self._realign_reason = ""
@@ -251,6 +248,7 @@ class SequencedFeed(Feed):
         self._error: SourceError | None = None
         self._closed = False
         self._wake = asyncio.Event()
+        self._first = asyncio.Event()
         self._unanswered: deque[_Waiting] = deque()
         """Callers that wait, the earliest deadline first."""
         self._deadline_timer: asyncio.TimerHandle | None = None
@@ -272,12 +270,11 @@ class SequencedFeed(Feed):
         self._stamped_us = max(self._stamped_us, int(self._clock() * _US))
         return self._stamped_us
 
-    def opening(self) -> None:
-        """Tell that the session is being requested from now on. With `confirm_while_baselining`,
-        messages are confirmed at once: the peer may wait for that before it answers the request
-        (SDPi R0800).
+    async def first_message(self) -> None:
+        """Wait for the first message. It shows that the peer follows the session, though it may
+        answer the request for it only when this message is confirmed (SDPi R0800).
         """
-        self._baselining = self.settings.confirm_while_baselining
+        await self._first.wait()
 
     def refused_unread(self) -> None:
         """Tell that something that came for the session was answered with a fault before its
@@ -330,6 +327,7 @@ class SequencedFeed(Feed):
             return _CLOSED
         if number not in self._pending and not self._has_room(message):
             return _FULL
+        self._first.set()
         decision = self._sequencer.receive([message], self._now_us())
         waiting: _Waiting | None = None
         receipt = _CLOSED

@@ -1,0 +1,30 @@
+"""`instep conformance wsr`: which duties a sender of WS-Reliability holds."""
+
+from __future__ import annotations
+
+from instep.cli.conformance.listening import ListenOption, MinutesOption, judge_senders
+from instep.cli.conformance.printing import (
+    HtmlOption,
+    JunitOption,
+    ReportFormat,
+    ReportFormatOption,
+)
+from instep.cli.conformance.recording import TraceOption
+
+
+def wsr(
+    listen: ListenOption = "http://127.0.0.1:0/",
+    minutes: MinutesOption = 2.0,
+    trace: TraceOption = None,
+    output: ReportFormatOption = ReportFormat.TABLE,
+    html: HtmlOption = None,
+    junit: JunitOption = None,
+) -> None:
+    """Judge a sender of WS-Reliability by what it sends.
+
+    It listens, answers and acknowledges as a consumer does, and stores nothing. A rule is held,
+    broken (with the envelopes that show it), or was not seen. Ends with 1 where a MUST is broken. A
+    layer between can break them as well as the sender.
+    """
+    options = {"listen": listen, "allow_unauthenticated": True}
+    judge_senders("wsr", options, minutes, trace=trace, output=output, html=html, junit=junit)
