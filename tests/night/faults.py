@@ -66,12 +66,9 @@ class Fault:
 
     def __init__(self, night: Night) -> None:
         self.night = night
-        self.provider = self.made_provider(self.name)
+        self.provider = ProviderProcess(night.folder, self.name, night.scale, *self.options)
         self.consumer = self.made_consumer()
         self.consumers = [self.consumer]
-
-    def made_provider(self, name: str) -> ProviderProcess:
-        return ProviderProcess(self.night.folder, name, self.night.scale, *self.options)
 
     def made_consumer(self) -> Consumer:
         return Consumer(self.night.folder, self.name, self.night.scale, self.source())
@@ -194,11 +191,8 @@ class FailOver(Fault):
     whole_s = 1_200
 
     def __init__(self, night: Night) -> None:
-        self.other = self.made_provider("fail-over, second")
+        self.other = ProviderProcess(night.folder, f"{self.name}, second", night.scale)
         super().__init__(night)
-
-    def made_provider(self, name: str) -> ProviderProcess:
-        return ProviderProcess(self.night.folder, name, self.night.scale)
 
     def source(self) -> dict[str, object]:
         return {"kind": "tapi", "endpoints": [self.provider.url, self.other.url]}

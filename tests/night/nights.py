@@ -63,6 +63,7 @@ async def faulty_night(
             for one, end in zip(sites, ends, strict=True):
                 if isinstance(end, BaseException):
                     report.mistakes.append(f"{one.name}: {type(end).__name__}: {end}")
+                    report.mistakes.append(one.consumer.said())
         finally:
             for one in sites:
                 one.stop()

@@ -26,6 +26,7 @@ from instep.runtime.messages.intake import MessageIntake
 from instep.runtime.retry import Environment, retrying
 from instep.runtime.settings import ConsumerSettings, IntakeSettings, OnHandlerFailure
 from instep.runtime.supervision import is_cancelled
+from instep.runtime.tracing import Tracing
 
 __all__ = ["HandlerDispatcher", "after_failure"]
 
@@ -78,6 +79,7 @@ class HandlerDispatcher:
         self._limits = settings.intake
         self._environment = environment
         self._emit = emit
+        self._tracing = Tracing()
         self._stopping = False
         self._handling: asyncio.Timeout | None = None
         """The time limit of the handler that runs; None: none runs."""
@@ -99,6 +101,7 @@ class HandlerDispatcher:
 
     async def run(self) -> None:
         """Deliver until cancelled. Raises the first fatal error."""
+        self._tracing.look()
         while True:
             self._intake.released.clear()
             done = DeliveryResult()
@@ -168,7 +171,8 @@ class HandlerDispatcher:
             raise DeliveryStoppedError
         try:
             async with asyncio.timeout(self._limits.handler_timeout_s) as self._handling:
-                returned = await self._handler(message, connection)
+                with self._tracing.handle(message):
+                    returned = await self._handler(message, connection)
         except (Exception, asyncio.CancelledError) as error:  # a handler may fail in any way
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise

@@ -51,6 +51,7 @@ from instep.runtime.messages.requests import (
 from instep.runtime.messages.usage import InboxUsage
 from instep.runtime.retry import Environment, retrying
 from instep.runtime.settings import ConsumerSettings, IntakeSettings
+from instep.runtime.tracing import Tracing
 from instep.sequencing.claims import Claims
 from instep.sequencing.effects import AskResend, OwedEffect
 from instep.sequencing.events import Fill
@@ -141,6 +142,7 @@ class MessageIntake:
         """Bytes of all messages since the start, also of those that are refused."""
         self.last_error = ""
         """Why the store does not commit; empty while it does."""
+        self._tracing = Tracing(listener=listener.kind)
 
     def __repr__(self) -> str:
         return f"<MessageIntake {len(self._scopes)} scopes, {self.queued_messages} messages wait>"
@@ -281,6 +283,7 @@ class MessageIntake:
     async def run(self) -> None:
         """Commit until cancelled. Raises the first fatal error; waiting callers get it too."""
         self._started_us = self._now_us()
+        self._tracing.look()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._effects.run())
@@ -317,7 +320,8 @@ class MessageIntake:
         async for attempt in retrying(self._settings, self._environment):
             with attempt:
                 try:
-                    group = await self._commit(requests)
+                    with self._tracing.messages(self._traced(requests)):
+                        group = await self._commit(requests)
                 except SinkError as error:
                     # The group may be durable all the same: read the state from the store.
                     self._scopes.clear()
@@ -333,6 +337,13 @@ class MessageIntake:
         # The count runs while the store commits the next group, before the senders are answered.
         asyncio.get_running_loop().call_soon(self._count_receipts, requests)
         return [None] * len(requests)
+
+    def _traced(self, requests: list[PendingRequest]) -> list[Message]:
+        """The messages for a trace; none where there is no trace."""
+        if not self._tracing.makes_spans:
+            return []
+        entries = (entry for request in requests for entry in request.entries)
+        return [entry.message for entry in entries if entry.message is not None]
 
     def _count_receipts(self, requests: list[PendingRequest]) -> None:
         """Count the outcomes of a durable group's messages whose senders still wait."""

@@ -32,6 +32,7 @@ from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.ages import StreamAges
 from instep.runtime.streams.last_statements import LastStatements
 from instep.runtime.streams.read_ahead import ReadAhead
+from instep.runtime.tracing import Tracing
 
 __all__ = ["StreamWorker"]
 
@@ -104,6 +105,7 @@ class StreamWorker:
         self._read_s = 0.0
         """When the last readable record came."""
         self._ages = StreamAges(now)
+        self._tracing = Tracing(stream=stream.id)
         self._realign_reason = ""
         """The reason of a requested realignment, kept while the position is unknown."""
         self._feed_realign = ""
@@ -387,12 +389,17 @@ class StreamWorker:
             compacts=self._sink.latest_only and not is_incremental(self.stream),
         )
         self._ages.connected(feed, read_ahead)
+        self._tracing.look()
         async with read_ahead.listening():
             await self._carry_out(core)
             while True:
                 wait_s = 0.0 if core.has_pending_commit else read_ahead.tick_s
                 chunk = await read_ahead.take(wait_s)
-                await self._handle(core, read_ahead, chunk)
+                if chunk is None:
+                    await self._handle(core, read_ahead, None)
+                else:
+                    with self._tracing.chunk(chunk, read_ahead.taken_s):
+                        await self._handle(core, read_ahead, chunk)
                 phase = core.position.phase
                 read_ahead.aligned = core.caught_up and phase is Phase.ALIGNED
                 if phase is Phase.SWEEP_HELD or core.awaits_confirmation:
@@ -422,7 +429,7 @@ class StreamWorker:
             again = await self._carry_out(core)
 
     async def _commit(self, core: Alignment, batch: Batch) -> None:
-        with self._ages.committing():
+        with self._tracing.commit(batch), self._ages.committing():
             result = await self._sink.commit(batch)
         self._succeeded = True
         self._suggests_restart = self._suggests_restart and not core.is_proven
