@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import msgspec
 from aiohttp import web
@@ -24,13 +24,21 @@ from instep.metrics.readiness import ReadinessRole, faults_of
 from instep.metrics.text import CONTENT_TYPE, text_of
 from instep.model.listen import parse_listen
 from instep.runtime.health import Health
-from instep.runtime.lifecycle import Service
 
 __all__ = ["OperationsPort"]
 
 _MOST_REQUESTS: Final = 16
 """Most requests that are answered at once; further ones get 503."""
 _LIVE_WITHIN_S: Final = 5.0
+
+
+class HasHealth(Protocol):
+    """What is asked how it does: a consumer, or what else works in the process."""
+
+    def health(self) -> Health:
+        """Its health now. Never waits."""
+
+
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -44,7 +52,7 @@ class OperationsPort:
 
     def __init__(
         self,
-        consumers: Callable[[], Sequence[Service]],
+        consumers: Callable[[], Sequence[HasHealth]],
         listen: str,
         where: str,
         *,
