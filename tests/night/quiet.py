@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 from typing import Final
 
 from tests.night.faults import Fault, Pair
@@ -70,7 +71,7 @@ class RollingUpgrade(Quiet, Pair):
     async def play(self) -> None:
         for one, other in ((self.standby, "a"), (self.consumer, "b")):
             await one.end(signal.SIGTERM)
-            await until(lambda: self._holds(other), 60, f"{other} is active")
+            await until(partial(self._holds, other), 60, f"{other} is active")
             one.start()
             await one.ready()
             await self.night.pass_s(300)

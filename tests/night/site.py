@@ -23,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import msgspec
 
@@ -38,8 +38,8 @@ __all__ = [
     "Firing",
     "Prometheus",
     "ProviderProcess",
-    "divided",
     "didcomm_source",
+    "divided",
     "free_port",
     "scaled_rules",
     "toml",
@@ -213,8 +213,8 @@ class ProviderProcess(_Process):
         with urllib.request.urlopen(request, timeout=30) as answer:
             answer.read()
 
-    def keys(self) -> list[str]:
-        """Of all entities, of which each states its class."""
+    def entities(self) -> list[str]:
+        """The keys of all entities but alarms."""
         lines = [json.loads(one) for one in self.ask("entities").splitlines()]
         return [one["key"] for one in lines if one["class"] != "CONDITION_DETECTOR"]
 
@@ -222,7 +222,7 @@ class ProviderProcess(_Process):
 class Consumer(_Process):
     """`instep run` of one consumer, with its port."""
 
-    def __init__(  # noqa: PLR0913 - the parts of a configuration
+    def __init__(
         self,
         folder: Path,
         name: str,
@@ -233,8 +233,12 @@ class Consumer(_Process):
         settings: Mapping[str, Any] | None = None,
         sink: Mapping[str, Any] | None = None,
         suffix: str = "",
+        others: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
+        """`others`: more consumers of the process, by name, with their sources."""
         super().__init__(folder / f"{name}{suffix}-run.log")
+        self._folder = folder
+        self._others = dict(others or {})
         self.name = name
         self.port = free_port()
         self.file = folder / f"{name}{suffix}.toml"
@@ -260,6 +264,12 @@ class Consumer(_Process):
             f'[operations]\nlisten = "127.0.0.1:{self.port}"\n'
             f'[[consumers]]\nname = "{self.name}"\n{lines}\n'
         )
+        for name, source in self._others.items():
+            url = f"sqlite:///{self._folder}/{name}.db"
+            text += (
+                f'[[consumers]]\nname = "{name}"\nsource = {toml(source)}\n'
+                f"sink = {toml({'kind': 'sql', 'url': url})}\n"
+            )
         tomllib.loads(text)
         self.file.write_text(text)
 
@@ -350,7 +360,7 @@ class Prometheus:
         self._lookback = f"{300_000 / scale:.0f}ms"
         self._log = folder / "prometheus.log"
 
-    async def __aenter__(self) -> Prometheus:
+    async def __aenter__(self) -> Self:
         log = self._stack.enter_context(self._log.open("wb"))
         self._process = subprocess.Popen(
             [
@@ -387,9 +397,10 @@ class Prometheus:
         of.sort(key=lambda one: one["state"] == "firing")
         return {one["labels"]["alertname"]: one["state"] for one in of}
 
-    def history(self, site: str) -> list[Firing]:
-        """All that has fired there."""
-        asked = {"query": "ALERTS", "start": self.began_s, "end": time.time(), "step": self.step_s}
+    def history(self, site: str, since_s: float = 0.0) -> list[Firing]:
+        """What has fired there since then."""
+        start_s = max(self.began_s, since_s)
+        asked = {"query": "ALERTS", "start": start_s, "end": time.time(), "step": self.step_s}
         rows = self._ask(f"/api/v1/query_range?{urllib.parse.urlencode(asked)}")["result"]
         times: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         for row in rows:
@@ -397,7 +408,12 @@ class Prometheus:
                 of = times[row["metric"]["alertname"]][row["metric"]["alertstate"]]
                 of += [float(at_s) for at_s, _ in row["values"]]
         return [
-            Firing(alert, *_whole(sorted(states["pending"]), sorted(states["firing"])))
+            Firing(
+                alert,
+                min([*states["pending"], *states["firing"]]),
+                min(states["firing"]),
+                max(states["firing"]),
+            )
             for alert, states in times.items()
             if states["firing"]
         ]
@@ -405,17 +421,6 @@ class Prometheus:
     def _ask(self, path: str) -> Any:
         with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=30) as answer:
             return json.load(answer)["data"]
-
-
-def _whole(pending: list[float], firing: list[float]) -> tuple[float, float, float]:
-    """Since when it held before it fired first."""
-    before = [at_s for at_s in pending if at_s < firing[0]]
-    held_s = firing[0]
-    for at_s in reversed(before):
-        if held_s - at_s > 3 * (firing[0] - before[-1]):
-            break
-        held_s = at_s
-    return held_s, firing[0], firing[-1]
 
 
 def _site(labels: Mapping[str, str]) -> str:

@@ -153,7 +153,7 @@ class OperationsPort:
         role = request.query.get("role", ReadinessRole.WRITER)
         if role not in tuple(ReadinessRole):
             return _text(f"role is {' or '.join(ReadinessRole)}", 400)
-        healths = self._healths()
+        healths = await self._healths()
         if name := request.query.get("consumer"):
             healths = [one for one in healths if one.consumer == name]
             if not healths:
@@ -164,23 +164,24 @@ class OperationsPort:
         return _text("\n".join(["not ready", *map(str, faults)]), 503)
 
     async def _startup(self, _request: web.Request) -> web.Response:
-        healths = self._healths()
+        healths = await self._healths()
         waits = [one.consumer for one in healths if one.consumer not in self._started]
         if not waits:
             return _text("started")
         return _text("\n".join(["not in step yet", *waits]), 503)
 
     async def _metrics(self, _request: web.Request) -> web.Response:
-        body = await self._in_thread(partial(text_of, self._healths()))
+        body = await self._in_thread(partial(text_of, await self._healths()))
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     async def _status(self, _request: web.Request) -> web.Response:
-        told, encode = partial(_told, self._healths(), self._about()), msgspec.json.encode
+        told = partial(_told, await self._healths(), self._about())
+        encode = msgspec.json.encode
         body = await self._in_thread(lambda: encode(told()))
         return web.Response(body=body, content_type="application/json")
 
     async def _page(self, _request: web.Request) -> web.Response:
-        told = partial(_told, self._healths(), self._about())
+        told = partial(_told, await self._healths(), self._about())
         body = await self._in_thread(lambda: page_of(told()))
         return web.Response(
             body=body,
@@ -193,8 +194,12 @@ class OperationsPort:
 
     # -- inner parts -----------------------------------------------------------------------------
 
-    def _healths(self) -> list[Health]:
-        healths = [one.health() for one in self._consumers()]
+    async def _healths(self) -> list[Health]:
+        healths: list[Health] = []
+        for one in self._consumers():
+            healths.append(one.health())
+            # What is due comes between two of many consumers.
+            await asyncio.sleep(0)
         waiting = [one for one in healths if one.consumer not in self._started]
         self._started |= {one.consumer for one in waiting if not faults_of([one])}
         return healths
