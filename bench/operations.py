@@ -209,7 +209,7 @@ async def measure_overhead(turns: int, turn_s: float, rate: int) -> Overhead:
                 statistics.median(watched) * 1e6,
                 scrapes,
                 max(0.0, cpu_s - count * statistics.median(bare)),
-                sum(sum(one.counts.values()) for one in reports),
+                sum(one.counts.right for one in reports),
                 rate_s,
             )
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import shutil
+import signal
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -50,6 +51,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if not shutil.which("prometheus"):
         parser.error("prometheus is not here; Debian: apt install prometheus")
+    # What was started ends with us, also where we are stopped.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     wrong = False
     with ExitStack() as stack:
         try:

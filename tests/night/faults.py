@@ -128,14 +128,14 @@ class LongLoss(Fault):
 
     name = "long loss"
     # An age at the beginning is that of the last Pong: up to a quarter of a minute, and a scrape.
-    alerts = (
+    alerts: tuple[tuple[str, float], ...] = (
         ("InstepProviderSilent", 150),
         ("InstepDisconnected", 300),
         ("InstepNotReady", 900),
         ("InstepCompactionNear", 480),
         ("InstepRetentionNear", 2_730),
     )
-    brief = ("InstepDisconnected", 200, 300)
+    brief: tuple[str, float, float] | None = ("InstepDisconnected", 200, 300)
     whole_s = 4_000
 
     async def begin(self) -> None:

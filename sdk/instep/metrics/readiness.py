@@ -78,8 +78,8 @@ def _faults(health: Health, role: ReadinessRole) -> Iterator[Fault]:
         return Fault(part, health.consumer, stream, text)
 
     if (texts := _job_troubles(health)) is not None:
-        for text in texts:
-            yield fault(Part.CONSUMER, text)
+        for one in texts:
+            yield fault(Part.CONSUMER, one)
         return
     if (text := _store_trouble(health)) is not None:
         yield fault(Part.STORE, text)

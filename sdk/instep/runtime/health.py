@@ -380,3 +380,7 @@ class ConsumerEvent(msgspec.Struct, frozen=True):
     kind: str
     """One of `instep.runtime.events.EVENTS`."""
     text: str
+    ids: dict[str, int] = {}
+    """By what to follow it: of a stream `attempt` and `ordinal`, as they stand in the store, the
+    journal and the quarantine; of a message its `number`.
+    """

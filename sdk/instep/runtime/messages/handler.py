@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable
 
 from instep.errors import SinkError
 from instep.model.messages import Message
@@ -22,7 +21,7 @@ from instep.ports.message_store import (
     HandlerFailure,
     MessageStore,
 )
-from instep.runtime.messages.intake import MessageIntake
+from instep.runtime.messages.intake import Emit, MessageIntake
 from instep.runtime.retry import Environment, retrying
 from instep.runtime.settings import ConsumerSettings, IntakeSettings, OnHandlerFailure
 from instep.runtime.supervision import is_cancelled
@@ -70,7 +69,7 @@ class HandlerDispatcher:
         settings: ConsumerSettings,
         environment: Environment,
         *,
-        emit: Callable[[str, str, str], None],
+        emit: Emit,
     ) -> None:
         self._handler = handler
         self._store = store
@@ -155,12 +154,13 @@ class HandlerDispatcher:
         self.messages += sum(done.delivered.values()) - len(quarantined)
         for failed in done.failed:
             failure, message = failed.failure, f"message {failed.number} ({failed.id})"
+            ids = {"number": failed.number}
             if failure.retry_at_us is not None:
-                self._emit(failed.scope, "handler-failed", f"{message}: {failure.reason}")
+                self._emit(failed.scope, "handler-failed", f"{message}: {failure.reason}", ids)
                 continue
             then = "its sequence waits" if failure.blocks else "its sequence goes on"
             text = f"{message}: {failure.reason}; {then}"
-            self._emit(failed.scope, "blocked" if failure.blocks else "quarantined", text)
+            self._emit(failed.scope, "blocked" if failure.blocks else "quarantined", text, ids)
         self.blocked = done.blocked
         return done
 

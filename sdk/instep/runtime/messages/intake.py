@@ -16,6 +16,7 @@ import asyncio
 import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from instep.errors import InstepError, SinkError
 from instep.model.messages import CONTENT_BYTES, UNSEQUENCED, Message
@@ -60,10 +61,16 @@ from instep.sequencing.settings import SequencerSettings
 from instep.sequencing.state import SequencerState
 from instep.sequencing.transitions import Refusal
 
-__all__ = ["MessageIntake"]
+__all__ = ["Emit", "MessageIntake"]
 
-Emit = Callable[[str, str, str], None]
-"""Called with scope, kind and text of an event."""
+
+class Emit(Protocol):
+    """Tells an event."""
+
+    def __call__(
+        self, stream: str, kind: str, text: str, ids: Mapping[str, int] | None = None, /
+    ) -> None:
+        """Called with scope, kind, text and ids of an event."""
 
 
 class MessageIntake:
@@ -522,7 +529,7 @@ class MessageIntake:
         for entry in group.changed:
             assert entry.message is not None
             text = f"message {entry.number} ({entry.message.id}) came again with other content"
-            self._emit(entry.message.scope, "deviation", text)
+            self._emit(entry.message.scope, "deviation", text, {"number": entry.number})
         for text in self._usage.warnings():
             self._emit("", "dead-letter", text)
         if self._handled:

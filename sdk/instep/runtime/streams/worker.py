@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -36,6 +38,7 @@ from instep.runtime.tracing import Tracing
 
 __all__ = ["StreamWorker"]
 
+_log: Final = logging.getLogger("instep.streams")
 _CLOCK_NOISE_US = 100_000
 """A clock that differs by no more was not set."""
 _SAMPLE_BYTES = 80
@@ -46,8 +49,8 @@ _DISPLACED_S = 5.0
 _BOTH_S = 1.0
 """Two connections that end within this time, in seconds, were lost together."""
 
-Report = Callable[[str, str, str], None]
-"""Called with the stream, the kind and the text of an event."""
+Report = Callable[[str, str, str, Mapping[str, int]], None]
+"""Called with the stream, the kind, the text and the ids of an event."""
 
 
 class _ReopenStream(Exception):
@@ -197,7 +200,7 @@ class StreamWorker:
                 self._monitor = await self._source.monitor(self.stream)
         found = self._monitor
         if found is not None and found.difference and (before is None or not before.difference):
-            self._report(self.stream.id, "monitor-differs", found.difference)
+            self._tell("monitor-differs", found.difference)
 
     def health(self) -> StreamHealth:
         status = AlignmentStatus() if self._core is None else self._core.status()
@@ -234,6 +237,10 @@ class StreamWorker:
         )
         known_s = (known_us - self._clock_offset_us) / 1e6 if known_us else 0.0
         return self._ages.add_to(health, status, known_s)
+
+    def _tell(self, kind: str, text: str) -> None:
+        at = self._position
+        self._report(self.stream.id, kind, text, {"attempt": at.attempt, "ordinal": at.ordinal})
 
     # -- one connection --------------------------------------------------------------------------
 
@@ -297,7 +304,7 @@ class StreamWorker:
         else:
             self._no_progress = ""
             return wait_s
-        self._report(self.stream.id, "no-progress", self._no_progress)
+        self._tell("no-progress", self._no_progress)
         return wait_s
 
     async def _prepared(self) -> Alignment:
@@ -355,7 +362,7 @@ class StreamWorker:
                 self._core.closed()
                 self._realign_reason = self._core.realign_reason
             self._core = None
-        self._report(self.stream.id, "disconnected", self._last_error)
+        self._tell("disconnected", self._last_error)
 
     def _note_restart(self, error: SourceError) -> None:
         """Note what the end of a connection, or an opening that failed, suggests (A2)."""
@@ -379,7 +386,7 @@ class StreamWorker:
             self._provider_us(), feed.clock_error_us, left_us=self._provider_us(self._left_s)
         )
         self._last_error = ""
-        self._report(self.stream.id, "connected", f"from {_place_of(start)}")
+        self._tell("connected", f"from {_place_of(start)}")
         read_ahead = self._read_ahead = ReadAhead(
             feed,
             self._source,
@@ -442,16 +449,19 @@ class StreamWorker:
         self._quarantined += len(batch.unreadable)
         if result.gave_way and not self._gave_way:
             text = "the quarantine is full: its oldest records give way to others"
-            self._report(self.stream.id, "quarantine-full", text)
+            self._tell("quarantine-full", text)
         self._gave_way += result.gave_way
         for kind, times in batch.deviations.items():
             if kind not in self._deviations:
                 sample = batch.samples.get(kind)
                 text = kind if sample is None else f"{kind}: {ascii(sample[:_SAMPLE_BYTES])[1:]}"
-                self._report(self.stream.id, "deviation", text)
+                self._tell("deviation", text)
             self._deviations[kind] = self._deviations.get(kind, 0) + times
         core.committed(batch, result)
-        self._position = core.durable
+        at = self._position = core.durable
+        if _log.isEnabledFor(logging.DEBUG):
+            what = (self.stream.id, at.ordinal, at.attempt, len(batch.records), at.token)
+            _log.debug("%s: commit %d of attempt %d is durable: %d records up to %s", *what)
         if self._feed is not None:
             self._feed.committed(core.durable)
 
@@ -464,7 +474,7 @@ class StreamWorker:
             for effect in effects:
                 match effect:
                     case Notice():
-                        self._report(self.stream.id, effect.kind, effect.text)
+                        self._tell(effect.kind, effect.text)
                     case ProbeOldest():
                         await self._probe(core, effect.partition)
                         again = True
