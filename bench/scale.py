@@ -32,7 +32,16 @@ from instep_sql import SqlStore
 from instep_tapi.plugin import source
 from instep_tapi_provider import Provider, ProviderSettings, StreamSettings, topology_context
 
-__all__ = ["IDLE_CORE_SHARE", "STREAM_BYTES", "Scale", "main", "measure_scale", "serve"]
+__all__ = [
+    "IDLE_CORE_SHARE",
+    "STREAM_BYTES",
+    "Scale",
+    "main",
+    "measure_scale",
+    "open_files_as_allowed",
+    "serve",
+    "serving",
+]
 
 STREAM_BYTES: Final = 1 << 20
 """Most memory that a stream may add."""
@@ -104,7 +113,7 @@ def measure_scale(providers: int, streams: int, settle_s: float, idle_s: float) 
     `settle_s`, then measure for `idle_s`.
     """
     with (
-        _serving(providers, streams) as urls,
+        serving(providers, streams) as urls,
         tempfile.TemporaryDirectory(prefix="instep-scale-") as folder,
     ):
         return asyncio.run(_measured(urls, Path(folder), streams, settle_s, idle_s))
@@ -165,7 +174,7 @@ async def _asleep(for_s: float) -> tuple[float, float]:
 
 
 @contextmanager
-def _serving(providers: int, streams: int) -> Iterator[list[str]]:
+def serving(providers: int, streams: int) -> Iterator[list[str]]:
     """Start the providers in a process of their own. Yields their URLs."""
     program = f"from bench.scale import serve; serve({providers}, {streams})"
     pipe = subprocess.PIPE
@@ -183,7 +192,7 @@ def serve(providers: int, streams: int) -> None:
     """Serve until stdin ends, as it does when the measuring process is killed; print the URLs as
     one line of JSON.
     """
-    _open_files_as_allowed()
+    open_files_as_allowed()
     asyncio.run(_serve(providers, streams))
 
 
@@ -204,7 +213,7 @@ async def _provider(streams: int) -> AsyncIterator[str]:
         yield provider.url
 
 
-def _open_files_as_allowed() -> None:
+def open_files_as_allowed() -> None:
     """Raise the limit of open files to what the system allows this user."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
@@ -228,7 +237,7 @@ def main(
     """Measure what many streams cost one process: memory of each, time until all are aligned, and
     the share of a core while nothing happens.
     """
-    _open_files_as_allowed()
+    open_files_as_allowed()
     with Console(stderr=True).status(f"{providers} providers of {streams} streams"):
         result = measure_scale(providers, streams, settle_s, idle_s)
     if format is Format.JSONL:

@@ -101,7 +101,8 @@ class Storm:
             if self._faults.quiet:
                 done_at = now
                 continue
-            done_at = max(done_at, now - _CATCH_UP_S)
+            # A slow storm has its next change due in more than that.
+            done_at = max(done_at, now - max(_CATCH_UP_S, 1.5 * period_s))
             due = int((now - done_at) / period_s)
             done_at += due * period_s
             for _ in range(due):

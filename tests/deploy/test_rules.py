@@ -35,7 +35,7 @@ CASES: dict[str, tuple[dict[str, float], dict[str, float]]] = {
         {f"instep_consumer_ready{{{CONSUMER}}}": 0},
         {f"instep_consumer_ready{{{CONSUMER}}}": 1},
     ),
-    "InstepProviderHangs": (
+    "InstepProviderSilent": (
         {
             f"instep_stream_heard_age_seconds{{{STREAM}}}": 75.1,
             f"instep_stream_heard_limit_seconds{{{STREAM}}}": 75,

@@ -44,7 +44,7 @@ class View(ABC):
         self._recent: deque[ConsumerEvent] = deque(maxlen=_EVENTS_KEPT)
 
     @property
-    def recent(self) -> list[dict[str, str]]:
+    def recent(self) -> list[dict[str, str | int]]:
         """The newest events that were shown, in order, as their JSON lines have them."""
         return [_line_of(event) for event in self._recent]
 
@@ -174,13 +174,14 @@ class LinesView(View):
             )
 
 
-def _line_of(event: ConsumerEvent) -> dict[str, str]:
+def _line_of(event: ConsumerEvent) -> dict[str, str | int]:
     return {
         "at": stamp(event.at_us),
         "event": event.kind,
         "consumer": event.consumer,
         "stream": event.stream,
         "text": event.text,
+        **event.ids,
     }
 
 

@@ -66,7 +66,7 @@ def services_of(one: ConsumerConfiguration) -> Sequence[Service]:
     if one.isolation is Isolation.NONE:
         return services
     return isolated(
-        [service.name for service in services],
+        services,
         one.settings,
         program=_ISOLATED,
         request=_request(one),

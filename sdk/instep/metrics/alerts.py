@@ -82,10 +82,12 @@ ALERTS: Final = (
         " phase and at the attempts.",
     ),
     Alert(
-        "InstepProviderHangs",
+        "InstepProviderSilent",
         "instep_stream_heard_age_seconds > instep_stream_heard_limit_seconds", 60, _W,
-        "Nothing came from the provider, not even a Pong, for longer than its connection allows.",
-        "The provider's own log; whether other clients of it are served.",
+        "Nothing came from the provider, not even a Pong, for longer than its connection allows,"
+        " since it hangs or is away.",
+        "The provider's own log; whether other clients of it are served. Where InstepDisconnected"
+        " fires, too, its `error`.",
         "Restart its session or the provider. instep gives the connection up by itself and tries"
         " again; nothing is lost before the margin is used up.",
     ),

@@ -20,6 +20,7 @@ from instep.runtime.health import ConsumerState, Health, StreamHealth
 
 __all__ = [
     "FIGURES",
+    "NAMES",
     "STREAMS_SHOWN",
     "Figure",
     "FigureKind",
@@ -57,8 +58,18 @@ class Subject(StrEnum):
     CONSUMER = "consumer"
     STREAM = "stream"
     INTAKE = "intake"
+    LAKE = "lake"
+    TABLE = "table"
 
 
+NAMES: Final = {
+    Subject.CONSUMER: ("consumer",),
+    Subject.STREAM: ("consumer", "stream"),
+    Subject.INTAKE: ("consumer",),
+    Subject.LAKE: ("consumer",),
+    Subject.TABLE: ("consumer", "table"),
+}
+"""The names by which the subjects of figures are told apart."""
 Value = float | int | None
 Read = Callable[[Any, Sequence[Fault]], "Value | Mapping[Any, Value]"]
 
@@ -88,7 +99,7 @@ class Figure(msgspec.Struct, frozen=True):
     @property
     def labels(self) -> tuple[str, ...]:
         """All of its labels, in the order in which they are written."""
-        names = ("consumer", "stream") if self.subject is Subject.STREAM else ("consumer",)
+        names = NAMES[self.subject]
         return (*names, self.label) if self.label else names
 
 
@@ -294,6 +305,19 @@ FIGURES: Final[tuple[Figure, ...]] = (
          "departures of the peers from their specification",
          "Do the senders keep to their specification?"),
     )),
+    *_figures(Subject.LAKE, (
+        ("looked_age_seconds", "looked_age_s", "gauge seconds", lambda one, _: one.looked_age_s,
+         "how long ago `instep lake run` looked for what has landed",
+         "Does the lake's job move?"),
+    )),
+    *_figures(Subject.TABLE, (
+        ("behind_ordinals", "behind", "gauge", lambda one, _: one.behind,
+         "ordinals of `changes` that the table lacks, as of the last look",
+         "Which table is behind, and by how much?"),
+        ("behind_seconds", "behind_s", "gauge seconds", lambda one, _: one.behind_s,
+         "for how long it lacks some; 0: it lacks none",
+         "Does the lake keep up?"),
+    )),
 )
 # fmt: on
 """The table."""
@@ -303,9 +327,9 @@ class Judged(NamedTuple):
     """What figures are read of."""
 
     names: tuple[str, ...]
-    """The values of `consumer` and `stream`."""
+    """The values of its subject's `NAMES`."""
     health: Any
-    """A `Health`, an `IntakeHealth` or a `StreamHealth`."""
+    """The struct of `instep.runtime.health` that its figures read."""
     faults: Sequence[Fault]
     """What stands against its being ready."""
 
@@ -324,7 +348,7 @@ class Sample(NamedTuple):
 
     figure: Figure
     names: tuple[str, ...]
-    """The values of `consumer` and `stream` …"""
+    """The values of its subject's `NAMES` …"""
     label: str
     """… and that of `Figure.label`; empty where it has none."""
     value: float
@@ -359,6 +383,7 @@ def facts_of(health: Health) -> dict[str, Any]:
     faults = faults_of([health])
     told: dict[str, Any] = {"consumer": health.consumer, "error": health.error}
     streams: list[dict[str, Any]] = []
+    tables: list[dict[str, Any]] = []
     for subject, one in _subjects(health):
         figures = {
             figure.key: _plain(figure, figure.read(one.health, one.faults))
@@ -367,13 +392,17 @@ def facts_of(health: Health) -> dict[str, Any]:
         match subject:
             case Subject.CONSUMER:
                 told |= figures
-            case Subject.INTAKE:
-                told["intake"] = figures
+            case Subject.INTAKE | Subject.LAKE:
+                told[subject] = figures
+            case Subject.TABLE:
+                tables.append({"table": one.health.table, **figures})
             case Subject.STREAM:
                 stream: StreamHealth = one.health
                 errors = {"error": stream.last_error, "state": stream.freshness.state}
                 streams.append({"stream": stream.stream, **errors, **figures})
     told["faults"] = [{"part": one.part, "stream": one.stream, "text": one.text} for one in faults]
+    if health.lake is not None:
+        told["tables"] = tables
     return told | {"streams": streams}
 
 
@@ -395,6 +424,10 @@ def _subjects(health: Health) -> Iterator[tuple[Subject, Judged]]:
     yield Subject.CONSUMER, Judged((health.consumer,), health, faults)
     if health.intake is not None:
         yield Subject.INTAKE, Judged((health.consumer,), health.intake, faults)
+    if health.lake is not None:
+        yield Subject.LAKE, Judged((health.consumer,), health.lake, faults)
+        for table in health.lake.tables:
+            yield Subject.TABLE, Judged((health.consumer, table.table), table, faults)
     by_stream: dict[str, list[Fault]] = {}
     for fault in faults:
         by_stream.setdefault(fault.stream, []).append(fault)

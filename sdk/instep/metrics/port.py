@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import msgspec
 from aiohttp import web
@@ -24,13 +24,21 @@ from instep.metrics.readiness import ReadinessRole, faults_of
 from instep.metrics.text import CONTENT_TYPE, text_of
 from instep.model.listen import parse_listen
 from instep.runtime.health import Health
-from instep.runtime.lifecycle import Service
 
 __all__ = ["OperationsPort"]
 
 _MOST_REQUESTS: Final = 16
 """Most requests that are answered at once; further ones get 503."""
 _LIVE_WITHIN_S: Final = 5.0
+
+
+class HasHealth(Protocol):
+    """What is asked how it does: a consumer, or what else works in the process."""
+
+    def health(self) -> Health:
+        """Its health now. Never waits."""
+
+
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -44,7 +52,7 @@ class OperationsPort:
 
     def __init__(
         self,
-        consumers: Callable[[], Sequence[Service]],
+        consumers: Callable[[], Sequence[HasHealth]],
         listen: str,
         where: str,
         *,
@@ -145,7 +153,7 @@ class OperationsPort:
         role = request.query.get("role", ReadinessRole.WRITER)
         if role not in tuple(ReadinessRole):
             return _text(f"role is {' or '.join(ReadinessRole)}", 400)
-        healths = self._healths()
+        healths = await self._healths()
         if name := request.query.get("consumer"):
             healths = [one for one in healths if one.consumer == name]
             if not healths:
@@ -156,23 +164,24 @@ class OperationsPort:
         return _text("\n".join(["not ready", *map(str, faults)]), 503)
 
     async def _startup(self, _request: web.Request) -> web.Response:
-        healths = self._healths()
+        healths = await self._healths()
         waits = [one.consumer for one in healths if one.consumer not in self._started]
         if not waits:
             return _text("started")
         return _text("\n".join(["not in step yet", *waits]), 503)
 
     async def _metrics(self, _request: web.Request) -> web.Response:
-        body = await self._in_thread(partial(text_of, self._healths()))
+        body = await self._in_thread(partial(text_of, await self._healths()))
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     async def _status(self, _request: web.Request) -> web.Response:
-        told, encode = partial(_told, self._healths(), self._about()), msgspec.json.encode
+        told = partial(_told, await self._healths(), self._about())
+        encode = msgspec.json.encode
         body = await self._in_thread(lambda: encode(told()))
         return web.Response(body=body, content_type="application/json")
 
     async def _page(self, _request: web.Request) -> web.Response:
-        told = partial(_told, self._healths(), self._about())
+        told = partial(_told, await self._healths(), self._about())
         body = await self._in_thread(lambda: page_of(told()))
         return web.Response(
             body=body,
@@ -185,8 +194,12 @@ class OperationsPort:
 
     # -- inner parts -----------------------------------------------------------------------------
 
-    def _healths(self) -> list[Health]:
-        healths = [one.health() for one in self._consumers()]
+    async def _healths(self) -> list[Health]:
+        healths: list[Health] = []
+        for one in self._consumers():
+            healths.append(one.health())
+            # What is due comes between two of many consumers.
+            await asyncio.sleep(0)
         waiting = [one for one in healths if one.consumer not in self._started]
         self._started |= {one.consumer for one in waiting if not faults_of([one])}
         return healths

@@ -15,12 +15,16 @@ import msgspec
 
 from instep.model.freshness import FreshnessState
 from instep.model.position import Phase
-from instep.runtime.health import ConsumerState, Health, StreamHealth
+from instep.runtime.health import ConsumerState, Health, LakeHealth, StreamHealth
 
-__all__ = ["CONFIRMING_S", "Fault", "Part", "ReadinessRole", "faults_of"]
+__all__ = ["CONFIRMING_S", "TABLE_BEHIND_S", "Fault", "Part", "ReadinessRole", "faults_of"]
 
 CONFIRMING_S: Final = 60.0
 """So long, in seconds, a stream that was aligned may find out whether it goes on (A2)."""
+
+TABLE_BEHIND_S: Final = 600.0
+"""So long, in seconds, a table of a lake may lack some of what has landed: micro-batches of a large
+lake take minutes."""
 
 
 class Part(StrEnum):
@@ -73,15 +77,9 @@ def _faults(health: Health, role: ReadinessRole) -> Iterator[Fault]:
     def fault(part: Part, text: str, stream: str = "") -> Fault:
         return Fault(part, health.consumer, stream, text)
 
-    if health.state in (ConsumerState.FAILED, ConsumerState.STOPPED):
-        yield fault(Part.CONSUMER, f"it has {health.state}: {health.error}".rstrip(": "))
-        return
-    if health.process_lost:
-        yield fault(Part.CONSUMER, health.error)
-        return
-    if health.publisher is not None:
-        if health.state is not ConsumerState.RUNNING:
-            yield fault(Part.CONSUMER, f"it is {health.state}: {health.error}".rstrip(": "))
+    if (texts := _job_troubles(health)) is not None:
+        for one in texts:
+            yield fault(Part.CONSUMER, one)
         return
     if (text := _store_trouble(health)) is not None:
         yield fault(Part.STORE, text)
@@ -101,6 +99,28 @@ def _faults(health: Health, role: ReadinessRole) -> Iterator[Fault]:
         yield fault(Part.PROVIDER if health.error else Part.CONSUMER, text)
         return
     yield from _stream_faults(health)
+
+
+def _job_troubles(health: Health) -> list[str] | None:
+    """What stands against a job that has ended, or that follows no stream; None: it is a consumer
+    that goes on.
+    """
+    if health.state in (ConsumerState.FAILED, ConsumerState.STOPPED):
+        return [f"it has {health.state}: {health.error}".rstrip(": ")]
+    if health.process_lost:
+        return [health.error]
+    if health.publisher is not None:
+        running = health.state is ConsumerState.RUNNING
+        return [] if running else [f"it is {health.state}: {health.error}".rstrip(": ")]
+    return None if health.lake is None else list(_lake_troubles(health.lake))
+
+
+def _lake_troubles(lake: LakeHealth) -> Iterator[str]:
+    if lake.looked_age_s is None:
+        yield "it has not looked at what has landed yet"
+    for one in lake.tables:
+        if one.behind_s > TABLE_BEHIND_S:
+            yield f"{one.table} lacks {one.behind:,} ordinals, some for {one.behind_s:,.0f} s"
 
 
 def _store_trouble(health: Health) -> str | None:

@@ -9,20 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from instep.metrics.figures import FIGURES, Judged, judged, labelled
+from instep.metrics.figures import FIGURES, NAMES, Judged, Subject, judged, labelled
 from instep.runtime.health import Health
 
 __all__ = ["CONTENT_TYPE", "text_of"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_NAMES: Final = ("consumer", "stream")
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def text_of(healths: Sequence[Health]) -> bytes:
     """All figures that are known, with what they mean."""
     found = judged(healths)
-    places = {subject: [_place(one) for one in many] for subject, many in found.items()}
+    places = {subject: [_place(subject, one) for one in many] for subject, many in found.items()}
     lines: list[str] = []
     for figure in FIGURES:
         name, read = figure.name, figure.read
@@ -41,8 +40,8 @@ def text_of(healths: Sequence[Health]) -> bytes:
     return "".join(lines).replace(" inf\n", " +Inf\n").encode()
 
 
-def _place(one: Judged) -> str:
+def _place(subject: Subject, one: Judged) -> str:
     return ",".join(
         f'{name}="{text.translate(_ESCAPES)}"'
-        for name, text in zip(_NAMES, one.names, strict=False)
+        for name, text in zip(NAMES[subject], one.names, strict=True)
     )

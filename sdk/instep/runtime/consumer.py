@@ -164,7 +164,8 @@ class Consumer(SinkService):
         if source is not None:
             keys = self._source.reconfigure(source, where)
             left = {f"source.{key}" if key else "source." for key in keys}
-            self._reselected = True
+            # Whoever assigns streams to a worker process leaves them, too.
+            self._reselected = self._assigned is None
             self._discover_now.set()
         self._settings = settings
         self._discovery.settings = self._identification.settings = settings

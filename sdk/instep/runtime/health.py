@@ -18,9 +18,11 @@ __all__ = [
     "ConsumerState",
     "Health",
     "IntakeHealth",
+    "LakeHealth",
     "PairHealth",
     "PublisherHealth",
     "StreamHealth",
+    "TableHealth",
     "check_readable",
     "margin_s",
     "unread_stream",
@@ -289,6 +291,24 @@ class PublisherHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Events that the target has taken."""
 
 
+class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """One table that is made from what has landed."""
+
+    table: str
+    behind: int
+    """Ordinals of `changes` that it lacks, of all streams together, as of the last look."""
+    behind_s: float
+    """For how long it lacks some; 0: it lacks none."""
+
+
+class LakeHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """The tables that `instep lake run` makes."""
+
+    tables: tuple[TableHealth, ...]
+    looked_age_s: float | None
+    """How long ago it was looked for what has landed; None: not yet."""
+
+
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """The health of a consumer at one time."""
 
@@ -306,6 +326,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """None for a consumer of streams."""
     publisher: PublisherHealth | None = None
     """None for what is no publisher."""
+    lake: LakeHealth | None = None
+    """None for what makes no tables of a lake."""
     loop_lag_s: float = 0.0
     """The longest time in the last minute or two by which the event loop ran something too late."""
     store_age_s: float | None = None
@@ -358,3 +380,7 @@ class ConsumerEvent(msgspec.Struct, frozen=True):
     kind: str
     """One of `instep.runtime.events.EVENTS`."""
     text: str
+    ids: dict[str, int] = {}
+    """By what to follow it: of a stream `attempt` and `ordinal`, as they stand in the store, the
+    journal and the quarantine; of a message its `number`.
+    """

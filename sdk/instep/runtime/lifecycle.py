@@ -161,9 +161,11 @@ class Service(ABC):
         if self._task is None or self._task.done():
             raise RuntimeError(f"consumer {self.name} is not running")
 
-    def _emit(self, stream: str, kind: str, text: str) -> None:
+    def _emit(
+        self, stream: str, kind: str, text: str, ids: Mapping[str, int] | None = None
+    ) -> None:
         at_us = int(self._now() * 1_000_000)
-        self._tell(ConsumerEvent(at_us, self.name, stream, kind, plain(text)))
+        self._tell(ConsumerEvent(at_us, self.name, stream, kind, plain(text), dict(ids or {})))
 
     def _tell(self, event: ConsumerEvent) -> None:
         for listener in self._listeners:

@@ -8,9 +8,9 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from rich.console import Console
@@ -24,6 +24,7 @@ from instep.cli.store import ConfigArgument
 from instep.config.file import ConsumerConfiguration, default_path, load
 from instep.errors import ConfigurationError
 from instep_spark.answers.dbt_project import write_dbt_project
+from instep_spark.cli.lake_port import LakeWatch, serving
 from instep_spark.lake.lake import Lake, RunProgress
 from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, PipelineStep, check_tables
 from instep_spark.lake.tables.schema import LAKE_TABLES
@@ -57,6 +58,15 @@ def run(
         bool, typer.Option("--once", help="End when all that has landed is in the tables.")
     ] = False,
     tables: _Tables = None,
+    listen: Annotated[
+        str,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Serve /livez, /readyz, /metrics and the like there; loopback where no host is"
+            " named.",
+        ),
+    ] = "",
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Make the tables from `changes`, and keep them up to what lands."""
@@ -68,12 +78,26 @@ def run(
             where="lake run",
             hint="give each a configuration and a process of its own, or run them with --once",
         )
+    if listen and len(found) > 1:
+        raise ConfigurationError(
+            f"the configuration names {len(found)} lakes",
+            where="--listen",
+            hint="it is of one lake",
+        )
     stop = threading.Event()
+    watch = LakeWatch(found[0].consumer)
 
     def keep_up(made: Lake) -> None:
-        made.run(once=once, stop=stop)
+        made.run(once=once, stop=stop, report_lags=watch.lacks)
 
-    _each(found, keep_up, output, names, stop)
+    with serving(watch, listen) if listen else nullcontext() as address:
+        if address:
+            say(f"it tells how it does on {address}", logger="instep.operations")
+        try:
+            _each(found, keep_up, output, names, stop)
+        except Exception as error:
+            watch.failed(error)
+            raise
 
 
 def optimize(config: ConfigArgument = None, output: FormatOption = Format.TABLE) -> None:
@@ -232,7 +256,7 @@ def _names(tables: str | None) -> list[str] | None:
 
 
 def _each(
-    found: Iterable[tuple[DeltaOptions, LakeSettings]],
+    found: Iterable[_ConfiguredLake],
     work: Callable[[Lake], None],
     output: Format,
     names: Sequence[str] | None = None,
@@ -242,7 +266,7 @@ def _each(
     it has. What is moved is reported meanwhile. With `stop`, SIGTERM and SIGINT set it.
     """
     console = Console(stderr=True, highlight=False)
-    for options, settings in found:
+    for options, settings, _ in found:
         typed = map(typed_name, options.typed_classes)
         tables = [*FOLLOWERS, *typed] if names is None else names
         say(f"starting Spark for {options.url}", logger="instep.lake")
@@ -291,7 +315,14 @@ def _answering_alone(stop: threading.Event | None) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _lakes(config: Any) -> Iterator[tuple[DeltaOptions, LakeSettings]]:
+class _ConfiguredLake(NamedTuple):
+    options: DeltaOptions
+    settings: LakeSettings
+    consumer: str
+    """The first consumer that lands there."""
+
+
+def _lakes(config: Any) -> Iterator[_ConfiguredLake]:
     """The lakes of a configuration, each once."""
     path = config or default_path()
     seen: set[LakePlace] = set()
@@ -300,7 +331,7 @@ def _lakes(config: Any) -> Iterator[tuple[DeltaOptions, LakeSettings]]:
         for options in _deltas(consumer):
             if options.place not in seen:
                 seen.add(options.place)
-                yield (
+                yield _ConfiguredLake(
                     options,
                     LakeSettings(
                         sweep_guard_share=alignment.sweep_guard_share,
@@ -310,6 +341,7 @@ def _lakes(config: Any) -> Iterator[tuple[DeltaOptions, LakeSettings]]:
                         audit_reading=options.audit_reading,
                         audit_interval_s=options.audit_interval_s,
                     ),
+                    consumer.name,
                 )
     if not seen:
         raise ConfigurationError(

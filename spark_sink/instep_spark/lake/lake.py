@@ -127,6 +127,7 @@ class Lake:
         self._settings = settings or LakeSettings()
         self._upkeep = Upkeep(self._settings.upkeep_share, self._clock())
         self._report_run = report_run
+        self._report_lags: Callable[[Mapping[str, int]], None] | None = None
         self._reported_s = self._clock()
         self._audited: Comparison | None = None
         self._audit_error = ""
@@ -186,14 +187,18 @@ class Lake:
         once: bool = False,
         stop: threading.Event | None = None,
         interval_s: float = _INTERVAL_S,
+        report_lags: Callable[[Mapping[str, int]], None] | None = None,
     ) -> None:
         """Bring the tables up to `changes`; `once`: up to what has landed when it begins, and end;
         else go on until `stop` is set. What a micro-batch has begun is done before it ends.
+        `report_lags` is called at each look at what has landed, with the ordinals that each table
+        lacks.
 
         Raises `SinkError` where rows cannot be read that a table lacks; and for `once`, where it
         was stopped before it had them.
         """
         stop = stop or threading.Event()
+        self._report_lags = report_lags
         self._upkeep = Upkeep(self._settings.upkeep_share, self._clock())
         with self._errors():
             self._await_changes(once=once, stop=stop)
@@ -233,6 +238,7 @@ class Lake:
             begun_s = self._clock()
             self._batch_rows = 0
             ends = landed.ends()
+            self._tell_lags(ends)
             while (self._lags(ends) or begun_s - looked_s >= _LOOK_S) and not stop.is_set():
                 begun_s = looked_s = self._clock()
                 if self._pipeline.look_after_others(self.spark):
@@ -241,6 +247,7 @@ class Lake:
                 if not self._lags(ends):
                     break
                 self._apply_next(ends)
+                self._tell_lags(ends)
                 pause_s = 0.0 if once or self._lags(ends) else self._pause_s(begun_s, interval_s)
                 if self._clock() - self._reported_s >= _PROGRESS_S:
                     self._report_progress(pause_s)
@@ -249,6 +256,10 @@ class Lake:
             if once:
                 return
             stop.wait(self._pause_s(begun_s, interval_s))
+
+    def _tell_lags(self, ends: Mapping[StreamKey, int]) -> None:
+        if self._report_lags is not None:
+            self._report_lags(self._pipeline.lacks(ends))
 
     def _part(self, ends: Mapping[StreamKey, int]) -> tuple[DataFrame, dict[StreamKey, int]]:
         """A bounded number of the rows up to these ordinals that some table lacks, and their last

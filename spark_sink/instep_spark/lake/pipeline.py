@@ -255,6 +255,15 @@ class Pipeline:
             for key in self._farthest()
         }
 
+    def lacks(self, ends: Mapping[StreamKey, int]) -> dict[str, int]:
+        """How many ordinals each table lacks of these streams, up to these."""
+        return {
+            target.name: sum(
+                max(0, last - target.progress[key].ordinal) for key, last in ends.items()
+            )
+            for target in self.targets
+        }
+
     def passed(self) -> dict[StreamKey, int]:
         """Up to which ordinal of each stream some table has come."""
         return {key: at.ordinal for key, at in self._farthest().items()}

@@ -3,6 +3,8 @@ goes on meanwhile.
 """
 
 import json
+import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -186,6 +188,47 @@ def test_streams_are_chosen_and_left(running: Running) -> None:
     assert left["stream"] == "alarms"
     network = [each for each in running.events("east", "connected") if each["stream"] == "network"]
     assert len(network) == 1
+
+
+@pytest.mark.parametrize("placed", ["workers = 2", 'isolation = "process"'])
+def test_processes_take_over_what_is_changed(running: Running, placed: str) -> None:
+    """Connections stay; a process that is started anew knows what has changed, too."""
+
+    def write(streams: str, guard: float) -> None:
+        one = running.consumer(
+            source=f"streams = {{ ids = [{streams}] }},",
+            settings="reconnect_initial_s = 0.05",
+            alignment=f"sweep_guard_share = {guard}",
+        )
+        running.write(one.replace('name = "east"', f'name = "east"\n{placed}'))
+
+    def killed() -> None:
+        [event] = running.events("east", "worker-started")[-1:]
+        os.kill(int(re.findall(r"process (\d+)", event["text"])[0]), signal.SIGKILL)
+        running.until(lambda one: one["event"] == "worker-started")
+
+    write('"network"', 0.5)
+    running.start()
+    running.aligned("east", 1)
+    write('"network", "alarms"', 0.25)
+    assert running.reload() == ("east: settings.alignment.sweep_guard_share; east: source.streams")
+    running.until(lambda one: one["event"] == "aligned" and one["stream"] == "alarms")
+    killed()
+    both = {"network", "alarms"}
+    if "isolation" in placed:
+        running.until(lambda one: one["event"] == "connected" and one["stream"] in both)
+        running.until(lambda one: one["event"] == "connected" and one["stream"] in both)
+    write('"network"', 0.25)
+    assert running.reload() == "east: source.streams"
+    left = running.until(lambda one: one["event"] == "stream-left")
+    assert left["stream"] == "alarms"
+    before = records(running.folder, "east")
+    until_s = time.monotonic() + DEADLINE_S
+    while records(running.folder, "east") <= before:
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+    assert len(running.events("east", "stream-left")) == 1
+    assert not running.events("east", "attempt-again", "failed")
 
 
 def test_the_command_finds_the_process_by_its_port(running: Running) -> None:

@@ -9,7 +9,7 @@ from instep.metrics import FIGURES, facts_of, samples
 from instep.metrics.figures import STREAMS_SHOWN, FigureKind, Unit
 from tests.instep.metrics.test_readiness import STREAM, health
 
-NAME = re.compile(r"instep_(consumer|stream|intake)_[a-z]+(_[a-z]+)*")
+NAME = re.compile(r"instep_(consumer|stream|intake|lake|table)_[a-z]+(_[a-z]+)*")
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda one: one.name)

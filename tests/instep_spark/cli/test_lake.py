@@ -21,6 +21,8 @@ from typer.testing import CliRunner
 
 from instep.cli.app import app
 from tests.docs.snippets_kit import snippets
+from tests.instep.cli.test_run_port import page
+from tests.instep.cli.test_status_check import free_port
 from tests.instep_spark.lake.lake_kit import read
 from tests.instep_spark.lake.log_kit import Provider, land
 from tests.instep_spark.spark_server_kit import QUICK
@@ -143,7 +145,9 @@ def test_a_service_that_is_stopped_ends_with_a_summary(spark: SparkSession, tmp_
     session = f'[consumers.sink.spark]\nmaster = "local[1]"\n[consumers.sink.spark.config]\n{quick}'
     text = CONFIG.format(url=(tmp_path / "lake").as_uri())
     config.write_text(text.replace("[consumers.settings", f"{session}[consumers.settings"))
+    listen = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "instep.cli", "lake", "run", str(config), "--tables", ""]
+    command += ["--listen", listen]
     errors = tmp_path / "errors"
     with (
         errors.open("w") as stderr,
@@ -154,6 +158,10 @@ def test_a_service_that_is_stopped_ends_with_a_summary(spark: SparkSession, tmp_
         assert process.stdout is not None
         while process.poll() is None and not (tmp_path / "lake/entities/_delta_log").is_dir():
             time.sleep(0.1)
+        caught_up = 'instep_table_behind_ordinals{consumer="c",table="entities"} 0\n'
+        while process.poll() is None and caught_up not in page(f"http://{listen}", "/metrics")[1]:
+            time.sleep(0.1)
+        assert page(f"http://{listen}", "/readyz") == (200, "ready\n")
         # As a terminal does that is closed, and as a supervisor does: to the JVM, too.
         os.killpg(process.pid, signal.SIGHUP)
         time.sleep(1)

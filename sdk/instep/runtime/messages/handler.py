@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable
 
 from instep.errors import SinkError
 from instep.model.messages import Message
@@ -22,10 +21,11 @@ from instep.ports.message_store import (
     HandlerFailure,
     MessageStore,
 )
-from instep.runtime.messages.intake import MessageIntake
+from instep.runtime.messages.intake import Emit, MessageIntake
 from instep.runtime.retry import Environment, retrying
 from instep.runtime.settings import ConsumerSettings, IntakeSettings, OnHandlerFailure
 from instep.runtime.supervision import is_cancelled
+from instep.runtime.tracing import Tracing
 
 __all__ = ["HandlerDispatcher", "after_failure"]
 
@@ -69,7 +69,7 @@ class HandlerDispatcher:
         settings: ConsumerSettings,
         environment: Environment,
         *,
-        emit: Callable[[str, str, str], None],
+        emit: Emit,
     ) -> None:
         self._handler = handler
         self._store = store
@@ -78,6 +78,7 @@ class HandlerDispatcher:
         self._limits = settings.intake
         self._environment = environment
         self._emit = emit
+        self._tracing = Tracing()
         self._stopping = False
         self._handling: asyncio.Timeout | None = None
         """The time limit of the handler that runs; None: none runs."""
@@ -99,6 +100,7 @@ class HandlerDispatcher:
 
     async def run(self) -> None:
         """Deliver until cancelled. Raises the first fatal error."""
+        self._tracing.look()
         while True:
             self._intake.released.clear()
             done = DeliveryResult()
@@ -152,12 +154,13 @@ class HandlerDispatcher:
         self.messages += sum(done.delivered.values()) - len(quarantined)
         for failed in done.failed:
             failure, message = failed.failure, f"message {failed.number} ({failed.id})"
+            ids = {"number": failed.number}
             if failure.retry_at_us is not None:
-                self._emit(failed.scope, "handler-failed", f"{message}: {failure.reason}")
+                self._emit(failed.scope, "handler-failed", f"{message}: {failure.reason}", ids)
                 continue
             then = "its sequence waits" if failure.blocks else "its sequence goes on"
             text = f"{message}: {failure.reason}; {then}"
-            self._emit(failed.scope, "blocked" if failure.blocks else "quarantined", text)
+            self._emit(failed.scope, "blocked" if failure.blocks else "quarantined", text, ids)
         self.blocked = done.blocked
         return done
 
@@ -168,7 +171,8 @@ class HandlerDispatcher:
             raise DeliveryStoppedError
         try:
             async with asyncio.timeout(self._limits.handler_timeout_s) as self._handling:
-                returned = await self._handler(message, connection)
+                with self._tracing.handle(message):
+                    returned = await self._handler(message, connection)
         except (Exception, asyncio.CancelledError) as error:  # a handler may fail in any way
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise

@@ -16,6 +16,7 @@ import asyncio
 import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from instep.errors import InstepError, SinkError
 from instep.model.messages import CONTENT_BYTES, UNSEQUENCED, Message
@@ -51,6 +52,7 @@ from instep.runtime.messages.requests import (
 from instep.runtime.messages.usage import InboxUsage
 from instep.runtime.retry import Environment, retrying
 from instep.runtime.settings import ConsumerSettings, IntakeSettings
+from instep.runtime.tracing import Tracing
 from instep.sequencing.claims import Claims
 from instep.sequencing.effects import AskResend, OwedEffect
 from instep.sequencing.events import Fill
@@ -59,10 +61,16 @@ from instep.sequencing.settings import SequencerSettings
 from instep.sequencing.state import SequencerState
 from instep.sequencing.transitions import Refusal
 
-__all__ = ["MessageIntake"]
+__all__ = ["Emit", "MessageIntake"]
 
-Emit = Callable[[str, str, str], None]
-"""Called with scope, kind and text of an event."""
+
+class Emit(Protocol):
+    """Tells an event."""
+
+    def __call__(
+        self, stream: str, kind: str, text: str, ids: Mapping[str, int] | None = None, /
+    ) -> None:
+        """Called with scope, kind, text and ids of an event."""
 
 
 class MessageIntake:
@@ -141,6 +149,7 @@ class MessageIntake:
         """Bytes of all messages since the start, also of those that are refused."""
         self.last_error = ""
         """Why the store does not commit; empty while it does."""
+        self._tracing = Tracing(listener=listener.kind)
 
     def __repr__(self) -> str:
         return f"<MessageIntake {len(self._scopes)} scopes, {self.queued_messages} messages wait>"
@@ -281,6 +290,7 @@ class MessageIntake:
     async def run(self) -> None:
         """Commit until cancelled. Raises the first fatal error; waiting callers get it too."""
         self._started_us = self._now_us()
+        self._tracing.look()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._effects.run())
@@ -317,7 +327,8 @@ class MessageIntake:
         async for attempt in retrying(self._settings, self._environment):
             with attempt:
                 try:
-                    group = await self._commit(requests)
+                    with self._tracing.messages(self._traced(requests)):
+                        group = await self._commit(requests)
                 except SinkError as error:
                     # The group may be durable all the same: read the state from the store.
                     self._scopes.clear()
@@ -333,6 +344,13 @@ class MessageIntake:
         # The count runs while the store commits the next group, before the senders are answered.
         asyncio.get_running_loop().call_soon(self._count_receipts, requests)
         return [None] * len(requests)
+
+    def _traced(self, requests: list[PendingRequest]) -> list[Message]:
+        """The messages for a trace; none where there is no trace."""
+        if not self._tracing.makes_spans:
+            return []
+        entries = (entry for request in requests for entry in request.entries)
+        return [entry.message for entry in entries if entry.message is not None]
 
     def _count_receipts(self, requests: list[PendingRequest]) -> None:
         """Count the outcomes of a durable group's messages whose senders still wait."""
@@ -511,7 +529,7 @@ class MessageIntake:
         for entry in group.changed:
             assert entry.message is not None
             text = f"message {entry.number} ({entry.message.id}) came again with other content"
-            self._emit(entry.message.scope, "deviation", text)
+            self._emit(entry.message.scope, "deviation", text, {"number": entry.number})
         for text in self._usage.warnings():
             self._emit("", "dead-letter", text)
         if self._handled:

@@ -34,6 +34,7 @@ class StreamAges:
         self._feed: Feed | None = None
         self._read_ahead: ReadAhead | None = None
         self._heard_s: float | None = None
+        self._heard_within_s: float | None = None
         self._record_s: float | None = None
         self._committed_s: float | None = None
         self._commit_began_s: float | None = None
@@ -44,6 +45,8 @@ class StreamAges:
     def connected(self, feed: Feed, read_ahead: ReadAhead) -> None:
         """The stream is read over this connection from now on."""
         self._feed, self._read_ahead = feed, read_ahead
+        # It outlives the connection: whoever hangs is given up, and is silent still.
+        self._heard_within_s = feed.heard_within_s
 
     def disconnected(self) -> None:
         """The connection is over: nothing is heard until the next one."""
@@ -82,7 +85,7 @@ class StreamAges:
         return msgspec.structs.replace(
             health,
             heard_age_s=_age_s(self._last_heard_s(), now_s),
-            heard_within_s=None if self._feed is None else self._feed.heard_within_s,
+            heard_within_s=self._heard_within_s,
             record_age_s=_age_s(self._last_record_s(), now_s),
             commit_age_s=_age_s(self._committed_s, now_s),
             committing_s=_age_s(self._commit_began_s, now_s) or 0.0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain
 
 import msgspec
@@ -80,7 +80,7 @@ class IdentitySnapshot:
                 task.cancel()
             await asyncio.gather(reading, done, return_exceptions=True)
 
-    def _heard(self, stream: str, kind: str, text: str) -> None:
+    def _heard(self, stream: str, kind: str, text: str, _ids: Mapping[str, int]) -> None:
         if kind == "aligned":
             self._read.set()
         elif kind in ("disconnected", "no-progress"):

@@ -108,6 +108,11 @@ class ReadAhead:
         """Whether something was read and not taken yet."""
         return bool(self._queue)
 
+    @property
+    def taken_s(self) -> float:
+        """When the first frame of what was taken last had arrived."""
+        return self._arrived_s if self._taken_s is None else self._taken_s
+
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
         """Read, and query the state of a silent stream, until the context is left."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -32,9 +34,11 @@ from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.ages import StreamAges
 from instep.runtime.streams.last_statements import LastStatements
 from instep.runtime.streams.read_ahead import ReadAhead
+from instep.runtime.tracing import Tracing
 
 __all__ = ["StreamWorker"]
 
+_log: Final = logging.getLogger("instep.streams")
 _CLOCK_NOISE_US = 100_000
 """A clock that differs by no more was not set."""
 _SAMPLE_BYTES = 80
@@ -45,8 +49,8 @@ _DISPLACED_S = 5.0
 _BOTH_S = 1.0
 """Two connections that end within this time, in seconds, were lost together."""
 
-Report = Callable[[str, str, str], None]
-"""Called with the stream, the kind and the text of an event."""
+Report = Callable[[str, str, str, Mapping[str, int]], None]
+"""Called with the stream, the kind, the text and the ids of an event."""
 
 
 class _ReopenStream(Exception):
@@ -104,6 +108,7 @@ class StreamWorker:
         self._read_s = 0.0
         """When the last readable record came."""
         self._ages = StreamAges(now)
+        self._tracing = Tracing(stream=stream.id)
         self._realign_reason = ""
         """The reason of a requested realignment, kept while the position is unknown."""
         self._feed_realign = ""
@@ -195,7 +200,7 @@ class StreamWorker:
                 self._monitor = await self._source.monitor(self.stream)
         found = self._monitor
         if found is not None and found.difference and (before is None or not before.difference):
-            self._report(self.stream.id, "monitor-differs", found.difference)
+            self._tell("monitor-differs", found.difference)
 
     def health(self) -> StreamHealth:
         status = AlignmentStatus() if self._core is None else self._core.status()
@@ -232,6 +237,10 @@ class StreamWorker:
         )
         known_s = (known_us - self._clock_offset_us) / 1e6 if known_us else 0.0
         return self._ages.add_to(health, status, known_s)
+
+    def _tell(self, kind: str, text: str) -> None:
+        at = self._position
+        self._report(self.stream.id, kind, text, {"attempt": at.attempt, "ordinal": at.ordinal})
 
     # -- one connection --------------------------------------------------------------------------
 
@@ -295,7 +304,7 @@ class StreamWorker:
         else:
             self._no_progress = ""
             return wait_s
-        self._report(self.stream.id, "no-progress", self._no_progress)
+        self._tell("no-progress", self._no_progress)
         return wait_s
 
     async def _prepared(self) -> Alignment:
@@ -353,7 +362,7 @@ class StreamWorker:
                 self._core.closed()
                 self._realign_reason = self._core.realign_reason
             self._core = None
-        self._report(self.stream.id, "disconnected", self._last_error)
+        self._tell("disconnected", self._last_error)
 
     def _note_restart(self, error: SourceError) -> None:
         """Note what the end of a connection, or an opening that failed, suggests (A2)."""
@@ -377,7 +386,7 @@ class StreamWorker:
             self._provider_us(), feed.clock_error_us, left_us=self._provider_us(self._left_s)
         )
         self._last_error = ""
-        self._report(self.stream.id, "connected", f"from {_place_of(start)}")
+        self._tell("connected", f"from {_place_of(start)}")
         read_ahead = self._read_ahead = ReadAhead(
             feed,
             self._source,
@@ -387,12 +396,17 @@ class StreamWorker:
             compacts=self._sink.latest_only and not is_incremental(self.stream),
         )
         self._ages.connected(feed, read_ahead)
+        self._tracing.look()
         async with read_ahead.listening():
             await self._carry_out(core)
             while True:
                 wait_s = 0.0 if core.has_pending_commit else read_ahead.tick_s
                 chunk = await read_ahead.take(wait_s)
-                await self._handle(core, read_ahead, chunk)
+                if chunk is None:
+                    await self._handle(core, read_ahead, None)
+                else:
+                    with self._tracing.chunk(chunk, read_ahead.taken_s):
+                        await self._handle(core, read_ahead, chunk)
                 phase = core.position.phase
                 read_ahead.aligned = core.caught_up and phase is Phase.ALIGNED
                 if phase is Phase.SWEEP_HELD or core.awaits_confirmation:
@@ -422,7 +436,7 @@ class StreamWorker:
             again = await self._carry_out(core)
 
     async def _commit(self, core: Alignment, batch: Batch) -> None:
-        with self._ages.committing():
+        with self._tracing.commit(batch), self._ages.committing():
             result = await self._sink.commit(batch)
         self._succeeded = True
         self._suggests_restart = self._suggests_restart and not core.is_proven
@@ -435,16 +449,19 @@ class StreamWorker:
         self._quarantined += len(batch.unreadable)
         if result.gave_way and not self._gave_way:
             text = "the quarantine is full: its oldest records give way to others"
-            self._report(self.stream.id, "quarantine-full", text)
+            self._tell("quarantine-full", text)
         self._gave_way += result.gave_way
         for kind, times in batch.deviations.items():
             if kind not in self._deviations:
                 sample = batch.samples.get(kind)
                 text = kind if sample is None else f"{kind}: {ascii(sample[:_SAMPLE_BYTES])[1:]}"
-                self._report(self.stream.id, "deviation", text)
+                self._tell("deviation", text)
             self._deviations[kind] = self._deviations.get(kind, 0) + times
         core.committed(batch, result)
-        self._position = core.durable
+        at = self._position = core.durable
+        if _log.isEnabledFor(logging.DEBUG):
+            what = (self.stream.id, at.ordinal, at.attempt, len(batch.records), at.token)
+            _log.debug("%s: commit %d of attempt %d is durable: %d records up to %s", *what)
         if self._feed is not None:
             self._feed.committed(core.durable)
 
@@ -457,7 +474,7 @@ class StreamWorker:
             for effect in effects:
                 match effect:
                     case Notice():
-                        self._report(self.stream.id, effect.kind, effect.text)
+                        self._tell(effect.kind, effect.text)
                     case ProbeOldest():
                         await self._probe(core, effect.partition)
                         again = True

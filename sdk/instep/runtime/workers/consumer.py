@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -31,7 +31,12 @@ from instep.runtime.streams.identification import StreamIdentification
 from instep.runtime.streams.not_offered import NotOfferedStreams
 from instep.runtime.streams.start_order import holds_others_up, stage_of
 from instep.runtime.workers.carried_health import counted_stream, disconnected
-from instep.runtime.workers.messages import Assignment, WorkerReport
+from instep.runtime.workers.messages import (
+    PROCESS_SETTINGS,
+    Assignment,
+    Reconfiguration,
+    WorkerReport,
+)
 from instep.runtime.workers.process import WorkerLostError, WorkerProcess, how_ended
 
 __all__ = ["MultiProcessConsumer", "WorkerLostError"]
@@ -80,6 +85,10 @@ class MultiProcessConsumer(SinkService):
         )
         self._withdrawn = NotOfferedStreams(self._discovery, sink, report=self._emit)
         self._streams: list[StreamInfo] = []
+        self._reconfiguration: Reconfiguration | None = None
+        self._discover_now = asyncio.Event()
+        self._reselected = False
+        """Whether its source may have left streams since the last discovery."""
         kill_s, now_s = self._settings.kill_silent_after_s, self._environment.monotonic
         self._workers = [
             _Worker(
@@ -120,6 +129,28 @@ class MultiProcessConsumer(SinkService):
             store_age_s=self._worst_store_age_s(),
             stale_after_s=self._settings.stale_after_s,
         )
+
+    def reconfigure(
+        self, settings: ConsumerSettings, source: Mapping[str, Any] | None, where: str
+    ) -> set[str]:
+        """See `Service`: as of a `Consumer`, here and in the workers."""
+        left = set(PROCESS_SETTINGS)
+        before = self._reconfiguration
+        if source is not None:
+            keys = self._source.reconfigure(source, where)
+            left |= {f"source.{key}" if key else "source." for key in keys}
+            self._reselected = True
+            self._discover_now.set()
+        elif before is not None:
+            source, where = before.source, before.where
+        self._settings = settings
+        self._discovery.settings = self._identification.settings = settings
+        self._reconfiguration = Reconfiguration(
+            settings=settings, source=None if source is None else dict(source), where=where
+        )
+        for worker in self._workers:
+            worker.process.tell(self._assignment(worker))
+        return left
 
     # -- inner parts -----------------------------------------------------------------------------
 
@@ -164,7 +195,7 @@ class MultiProcessConsumer(SinkService):
                 return
             self._streams[ids.index(stream.id)] = stream
             for worker in self._workers:
-                worker.process.assign(self._assignment(worker))
+                worker.process.tell(self._assignment(worker))
 
         return follow
 
@@ -215,7 +246,7 @@ class MultiProcessConsumer(SinkService):
                 group.create_task(self._keep(worker), name=f"instep {self.name} worker")
             else:
                 # The others learn the new names, too.
-                worker.process.assign(self._assignment(worker))
+                worker.process.tell(self._assignment(worker))
         self._wake()
 
     def _assigned(self) -> dict[str, StreamHealth]:
@@ -224,7 +255,10 @@ class MultiProcessConsumer(SinkService):
     def _assignment(self, worker: _Worker) -> Assignment:
         lease = self._pair.seen if self._pair is not None else None
         return Assignment(
-            streams=tuple(self._streams), assigned=frozenset(worker.streams), lease=lease
+            streams=tuple(self._streams),
+            assigned=frozenset(worker.streams),
+            lease=lease,
+            reconfiguration=self._reconfiguration,
         )
 
     async def _keep(self, worker: _Worker) -> None:
@@ -261,7 +295,7 @@ class MultiProcessConsumer(SinkService):
             self._emit("", "worker-started", f"{text}, with {len(worker.streams)} streams")
         worker.heard(report)
         for event in report.events:
-            self._emit(event.stream, event.kind, event.text)
+            self._emit(event.stream, event.kind, event.text, event.ids)
         self._wake()
 
     async def _watch_silence(self) -> None:
@@ -299,9 +333,10 @@ class MultiProcessConsumer(SinkService):
 
     async def _discover_further(self, group: asyncio.TaskGroup) -> None:
         """Assign the streams that appear while the consumer runs (TR-548 3.6.7)."""
-        wait = partial(asyncio.sleep, self._settings.discover_every_s)
-        async for found in self._discovery.appearing(lambda: self._streams, wait):
+        appearing = self._discovery.appearing(lambda: self._streams, self._until_discovery)
+        async for found in appearing:
             await self._settle_withdrawn()
+            self._leave()
             # Meanwhile one of them may have been identified, and is followed.
             followed = {stream.id for stream in self._streams}
             new = [stream for stream in found if stream.id not in followed]
@@ -310,15 +345,33 @@ class MultiProcessConsumer(SinkService):
             if new:
                 group.create_task(self._start(new, group))
 
+    async def _until_discovery(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.discover_every_s):
+                await self._discover_now.wait()
+        self._discover_now.clear()
+
+    def _leave(self) -> None:
+        """Stop following the streams that were left by a changed selection."""
+        if not self._reselected:
+            return
+        self._reselected = False
+        left = [one.id for one in self._streams if one.id not in self._discovery.named]
+        for id_ in left:
+            self._emit(id_, "stream-left", "it is not selected any more")
+        self._follow_no_more(left)
+
     async def _settle_withdrawn(self) -> None:
-        gone = await self._withdrawn.settle(self._read_streams())
+        self._follow_no_more(await self._withdrawn.settle(self._read_streams()))
+
+    def _follow_no_more(self, gone: Collection[str]) -> None:
         if not gone:
             return
         self._streams = [stream for stream in self._streams if stream.id not in gone]
         for worker in self._workers:
             for id_ in gone:
                 worker.streams.pop(id_, None)
-            worker.process.assign(self._assignment(worker))
+            worker.process.tell(self._assignment(worker))
 
     def _is_aligned(self) -> bool:
         health = self.health()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -18,7 +18,7 @@ from instep.runtime.lifecycle import Service
 from instep.runtime.retry import Environment, backoff_s
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.workers.carried_health import counted, lost
-from instep.runtime.workers.messages import ConsumersReport
+from instep.runtime.workers.messages import PROCESS_SETTINGS, ConsumersReport, Reconfiguration
 from instep.runtime.workers.process import WorkerLostError, WorkerProcess, how_ended
 
 __all__ = ["IsolatedConsumer", "isolated"]
@@ -29,7 +29,7 @@ _log: Final = logging.getLogger("instep.workers")
 
 
 def isolated(
-    names: Sequence[str],
+    templates: Sequence[Service],
     settings: ConsumerSettings | None = None,
     *,
     program: Sequence[str],
@@ -37,7 +37,9 @@ def isolated(
     memory_limit_bytes: int = 0,
     environment: Environment | None = None,
 ) -> list[IsolatedConsumer]:
-    """The consumers of one process, by their names; run them in a `Group`.
+    """The consumers of one process; run them in a `Group`. `templates` are the same consumers as
+    they are made here: they are never started, and tell what of a changed configuration is taken
+    over.
 
     `program` are the arguments of the interpreter that make the process, which calls
     `instep.runtime.workers.isolated_program.run_isolated`; `request` says what it is made of. A
@@ -55,8 +57,8 @@ def isolated(
     settings = settings or ConsumerSettings()
     child = _Child(program, request, memory_limit_bytes, settings, environment.monotonic)
     child.consumers = [
-        IsolatedConsumer(name, settings, environment, child=child, place=place)
-        for place, name in enumerate(names)
+        IsolatedConsumer(one, settings, environment, child=child, place=place)
+        for place, one in enumerate(templates)
     ]
     return child.consumers
 
@@ -66,14 +68,15 @@ class IsolatedConsumer(Service):
 
     def __init__(
         self,
-        name: str,
+        template: Service,
         settings: ConsumerSettings | None,
         environment: Environment | None,
         *,
         child: _Child,
         place: int,
     ) -> None:
-        super().__init__(name, settings, environment)
+        super().__init__(template.name, settings, environment)
+        self._template = template
         self._child = child
         self._place = place
         self._before: Health | None = None
@@ -124,6 +127,15 @@ class IsolatedConsumer(Service):
         if self._state is ConsumerState.STOPPED:
             return msgspec.structs.replace(health, state=self._state)
         return health
+
+    def reconfigure(
+        self, settings: ConsumerSettings, source: Mapping[str, Any] | None, where: str
+    ) -> set[str]:
+        """See `Service`: the process takes it over, also one that is started later."""
+        left = self._template.reconfigure(settings, source, where)
+        self._settings = settings
+        self._child.reconfigure(settings, source, where)
+        return left | PROCESS_SETTINGS
 
     # -- inner parts -----------------------------------------------------------------------------
 
@@ -221,6 +233,7 @@ class _Child:
         self._monotonic = monotonic
         self._heard_s = 0.0
         self._silent = True
+        self._changed: Reconfiguration | None = None
 
     @property
     def pid(self) -> int | None:
@@ -236,13 +249,28 @@ class _Child:
         """Whether what it has reported is not of now."""
         return self.silent_s() > self._stale_after_s
 
+    def reconfigure(
+        self, settings: ConsumerSettings, source: Mapping[str, Any] | None, where: str
+    ) -> None:
+        """Tell it what has changed, now and whenever it is started again."""
+        before = self._changed
+        if source is None and before is not None:
+            source, where = before.source, before.where
+        changed = Reconfiguration(
+            settings=settings, source=None if source is None else dict(source), where=where
+        )
+        # All consumers of the process are told at once.
+        if changed != before:
+            self._changed = changed
+            self._process.tell(changed)
+
     async def run(self) -> str:
         """Run it until it ends, and return how it has ended."""
         self._silent, self._heard_s = True, self._monotonic()
         over: list[int] = []
         watching = asyncio.create_task(self._watch_memory(over))
         try:
-            how = how_ended(await self._process.run(self._heard))
+            how = how_ended(await self._process.run(self._heard, lambda: self._changed))
         except (OSError, msgspec.MsgspecError) as error:
             # It could not be started, for want of memory or descriptors, or its pipe is garbled.
             return f"with {type(error).__name__}: {error}"

@@ -7,15 +7,23 @@ import gc
 from collections.abc import Callable, Sequence
 from typing import BinaryIO, Final
 
+import msgspec
+
 from instep.runtime.group import Group
 from instep.runtime.health import ConsumerEvent
 from instep.runtime.lifecycle import Service
 from instep.runtime.supervision import until_first_ended
 from instep.runtime.workers.child_pipes import pipes_to_parent, write_report
-from instep.runtime.workers.messages import ConsumersReport, ErrorData, read_frame
+from instep.runtime.workers.messages import (
+    ConsumersReport,
+    ErrorData,
+    Reconfiguration,
+    read_frame,
+)
 
 __all__ = ["run_isolated"]
 
+_decode: Final = msgspec.msgpack.Decoder(Reconfiguration).decode
 _LOOK_EVERY_S: Final = 0.05
 _HEALTH_EVERY_S: Final = 0.25
 _EVENTS_KEPT: Final = 1_000
@@ -46,7 +54,9 @@ async def run_isolated(make: Callable[[bytes], Sequence[Service]]) -> None:
         async with Group(services) as group:
             waiting = [asyncio.create_task(told.align(place)) for place in range(len(services))]
             following += waiting
-            await until_first_ended(_failed(group), _input_ends(frames), told.report_to(reports))
+            await until_first_ended(
+                _failed(group), _read_changes(frames, services), told.report_to(reports)
+            )
     finally:
         for task in following:
             task.cancel()
@@ -107,6 +117,10 @@ async def _failed(group: Group) -> None:
     await asyncio.gather(*(one.wait() for one in group.consumers), return_exceptions=True)
 
 
-async def _input_ends(frames: asyncio.StreamReader) -> None:
-    while await read_frame(frames) is not None:
-        pass
+async def _read_changes(frames: asyncio.StreamReader, services: Sequence[Service]) -> None:
+    """Take over what is changed of the configuration, until the input ends."""
+    while (frame := await read_frame(frames)) is not None:
+        changed = _decode(frame)
+        for one in services:
+            # What it does not take over, whoever started this process has told.
+            one.reconfigure(changed.settings, changed.source, changed.where)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -15,17 +15,35 @@ from instep.coordination.lease import LeaseState
 from instep.errors import InstepError
 from instep.model.streams import StreamInfo
 from instep.runtime.health import ConsumerEvent, Health
+from instep.runtime.settings import ConsumerSettings
 
 __all__ = [
+    "PROCESS_SETTINGS",
     "Assignment",
     "ConsumersReport",
     "ErrorData",
+    "Reconfiguration",
+    "ToProcess",
     "WorkerReport",
     "as_frame",
     "read_frame",
 ]
 
+PROCESS_SETTINGS: Final = frozenset(
+    {"settings.kill_silent_after_s", "settings.stale_after_s", "settings.start_order"}
+)
+"""What a process keeps as it was started with."""
 _LENGTH_BYTES: Final = 4
+
+
+class Reconfiguration(msgspec.Struct, frozen=True, kw_only=True):
+    """To a process: what has changed of the configuration that it was started with."""
+
+    settings: ConsumerSettings
+    source: dict[str, Any] | None
+    """The options of its source, where they have changed."""
+    where: str
+    """Their place in the file."""
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +55,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """The ids of its own; they only grow."""
     lease: LeaseState | None = None
     """The lease of the consumer, under which it writes. It lasts as long as the worker."""
+    reconfiguration: Reconfiguration | None = None
+    """None while nothing has changed."""
 
 
 class ErrorData(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +127,11 @@ class ConsumersReport(msgspec.Struct, frozen=True, kw_only=True):
     """Why the parts could not be made."""
 
 
-def as_frame(message: Assignment | WorkerReport | ConsumersReport | bytes) -> bytes:
+ToProcess = Assignment | Reconfiguration
+"""What a process is told while it runs."""
+
+
+def as_frame(message: ToProcess | WorkerReport | ConsumersReport | bytes) -> bytes:
     """The bytes that carry a message; bytes are carried as they are."""
     content = message if isinstance(message, bytes) else msgspec.msgpack.encode(message)
     return len(content).to_bytes(_LENGTH_BYTES) + content

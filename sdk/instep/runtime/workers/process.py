@@ -15,7 +15,7 @@ import msgspec
 
 from instep.errors import InstepError
 from instep.runtime.settings import ConsumerSettings
-from instep.runtime.workers.messages import Assignment, as_frame, read_frame
+from instep.runtime.workers.messages import ToProcess, as_frame, read_frame
 
 __all__ = ["WorkerLostError", "WorkerProcess", "how_ended"]
 
@@ -61,12 +61,11 @@ class WorkerProcess(Generic[Report]):
     async def run(
         self,
         report: Callable[[Report], None],
-        assignment: Callable[[], Assignment] | None = None,
+        first: Callable[[], ToProcess | None] = lambda: None,
     ) -> int:
         """Run it until it ends by itself, and return its exit status: negative is a signal.
 
-        `assignment` is asked for when it has started: until then, `assign` tells nobody. None: it
-        is assigned nothing.
+        `first` is what it is told when it has started: until then, `tell` tells nobody.
         Cancelling stops it: it completes its commit, and is killed where that takes too long.
         """
         path = os.pathsep.join(entry for entry in sys.path if entry)
@@ -83,8 +82,8 @@ class WorkerProcess(Generic[Report]):
         reading = asyncio.create_task(self._read(process, report))
         try:
             self._write(self._request)
-            if assignment is not None:
-                self.assign(assignment())
+            if (told := first()) is not None:
+                self.tell(told)
             await asyncio.wait({reading})
             reading.result()
             # Who closes its output without ending does not do its work any more.
@@ -99,9 +98,9 @@ class WorkerProcess(Generic[Report]):
             with suppress(ProcessLookupError):
                 self._process.kill()
 
-    def assign(self, assignment: Assignment) -> None:
-        """Tell it what it follows from now on, while it runs."""
-        self._write(msgspec.msgpack.encode(assignment))
+    def tell(self, message: ToProcess) -> None:
+        """Tell it what it follows from now on, or how it is configured, while it runs."""
+        self._write(msgspec.msgpack.encode(message))
 
     async def _read(self, process: Process, report: Callable[[Report], None]) -> None:
         while (frame := await self._next(process)) is not None:

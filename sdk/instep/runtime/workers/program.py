@@ -21,6 +21,7 @@ from instep.runtime.workers.child_pipes import pipes_to_parent, write_report
 from instep.runtime.workers.messages import (
     Assignment,
     ErrorData,
+    Reconfiguration,
     WorkerReport,
     read_frame,
 )
@@ -31,7 +32,7 @@ _LOOK_EVERY_S: Final = 0.1
 _HEALTH_EVERY_S: Final = 1.0
 _EVENTS_KEPT: Final = 1_000
 _decode: Final = msgspec.msgpack.Decoder(Assignment).decode
-_TOLD_ELSEWHERE: Final = frozenset({"stream-found", "stopped", "failed"})
+_TOLD_ELSEWHERE: Final = frozenset({"stream-found", "stream-left", "stopped", "failed"})
 """Events of the consumer as a whole: whoever started the worker tells them."""
 
 
@@ -71,7 +72,7 @@ async def run_worker(make: Callable[[bytes], WorkerParts]) -> None:
         async with consumer:
             await until_first_ended(
                 consumer.wait(),
-                _read_assignments(frames, assigned),
+                _read_assignments(frames, consumer, assigned),
                 _tell(consumer, events, reports, parts.settings.stale_after_s / REPORTS_WITHIN),
             )
     except Exception as error:  # noqa: BLE001 - carried to whoever started us
@@ -90,15 +91,32 @@ def _consumer(parts: WorkerParts, assignment: Assignment) -> tuple[Consumer, Ass
     if assignment.lease is not None:
         assert sink.lease is not None
         sink.lease.adopt(assignment.lease)
+    consumer = Consumer(name, source, sink, _unordered(settings), assigned=assigned)
+    if assignment.reconfiguration is not None:
+        _reconfigure(consumer, assignment.reconfiguration)
+    return consumer, assigned
+
+
+def _unordered(settings: ConsumerSettings) -> ConsumerSettings:
     # Whoever assigns a stream has waited for those before it.
-    settings = msgspec.structs.replace(settings, start_order=())
-    return Consumer(name, source, sink, settings, assigned=assigned), assigned
+    return msgspec.structs.replace(settings, start_order=())
 
 
-async def _read_assignments(frames: asyncio.StreamReader, assigned: AssignedStreams) -> None:
+def _reconfigure(consumer: Consumer, changed: Reconfiguration) -> None:
+    # What it does not take over, whoever started this process has told.
+    consumer.reconfigure(_unordered(changed.settings), changed.source, changed.where)
+
+
+async def _read_assignments(
+    frames: asyncio.StreamReader, consumer: Consumer, assigned: AssignedStreams
+) -> None:
     """Take over what is assigned, until whoever assigns has ended or wants us to end."""
+    known: Reconfiguration | None = None
     while (frame := await read_frame(frames)) is not None:
         assignment = _decode(frame)
+        if assignment.reconfiguration is not None and assignment.reconfiguration != known:
+            known = assignment.reconfiguration
+            _reconfigure(consumer, known)
         assigned.update(assignment.streams, assignment.assigned)
 
 

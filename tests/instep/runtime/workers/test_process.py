@@ -59,7 +59,7 @@ async def test_what_is_assigned_while_it_starts_reaches_it() -> None:
     running = asyncio.create_task(worker.run(heard, latest))
     await asyncio.sleep(0)
     assigned.append("late")
-    worker.assign(latest())
+    worker.tell(latest())
     assert await asyncio.wait_for(running, 60) == 0
 
 

@@ -1,0 +1,81 @@
+"""A faulty night and a quiet night in fast time, watched by a real Prometheus.
+
+    python -m tests.night --scale 20
+
+All durations, those of settings, provider and rules, are divided by one number; the threshold of
+InstepLoopLate is not, since the processor is as fast as by day. The tables show what fired, in
+seconds of the night. Ends with 1 where an alert fired, did not fire, or was not over as the run
+book says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import signal
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from tests.night.faults import CAN_MOUNT, FAULTS, Fault
+from tests.night.nights import NightReport, faulty_night, quiet_night
+from tests.night.site import folder
+from tests.postgres_kit import Missing, Server, serving
+
+_HEAD = f"{'fault':34} {'alert':21} {'holds':>6} {'fires':>6} {'over':>6}"
+
+
+def _table(report: NightReport) -> str:
+    rows = [_HEAD]
+    for one in report.lines:
+        times = [one.held_s, one.fired_s, one.over_s]
+        told = [f"{at_s:6,.0f}" for at_s in times] if any(times) else []
+        rows.append(" ".join([f"{one.fault:34}", f"{one.alert:21}", *told]).rstrip())
+    return "\n".join([*rows, *(f"MISTAKE: {one}" for one in report.mistakes)])
+
+
+def _chosen(names: Sequence[str], server: Server | None) -> list[type[Fault]]:
+    chosen = [one for one in FAULTS if not names or one.name in names]
+    for one in list(chosen):
+        if (one.needs_server and server is None) or (one.needs_mount and not CAN_MOUNT):
+            print(f"not run: {one.name}: needs {'root' if one.needs_mount else 'PostgreSQL'}")
+            chosen.remove(one)
+    return chosen
+
+
+def main() -> None:
+    """Run the nights of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--scale", type=float, default=20.0, help="by what durations are divided")
+    parser.add_argument("--only", action="append", default=[], help="a fault, or quiet; repeatable")
+    arguments = parser.parse_args()
+    if not shutil.which("prometheus"):
+        parser.error("prometheus is not here; Debian: apt install prometheus")
+    # What was started ends with us, also where we are stopped.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    wrong = False
+    with ExitStack() as stack:
+        try:
+            server: Server | None = stack.enter_context(serving())
+        except Missing as missing:
+            print(missing)
+            server = None
+        names = [one for one in arguments.only if one != "quiet"]
+        if names or not arguments.only:
+            with folder() as at:
+                faults = _chosen(names, server)
+                report = asyncio.run(faulty_night(at, arguments.scale, faults, server))
+            print(
+                f"A faulty night, {arguments.scale:g} times as fast\n{_table(report)}", flush=True
+            )
+            wrong = bool(report.mistakes)
+        if "quiet" in arguments.only or not arguments.only:
+            with folder() as at:
+                report = asyncio.run(quiet_night(at, arguments.scale, server))
+            print(f"A quiet night, {arguments.scale:g} times as fast\n{_table(report)}")
+            wrong = wrong or bool(report.mistakes)
+    raise SystemExit(wrong)
+
+
+if __name__ == "__main__":
+    main()

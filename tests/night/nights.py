@@ -1,0 +1,175 @@
+"""A faulty night and a quiet night: sites beside each other, one Prometheus, and what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.night.faults import Fault, Night
+from tests.night.quiet import QUIETS, Quiet
+from tests.night.site import Prometheus, until
+from tests.postgres_kit import Server
+
+__all__ = ["Line", "NightReport", "faulty_night", "quiet_night"]
+
+
+_STEPS_S = 15.0
+"""Seconds of the night for a scrape and an evaluation."""
+_WITHIN_S = 150.0
+"""Real seconds in which an alert has to fire, or to be over."""
+
+
+@dataclass
+class Line:
+    """One alert of one fault, or a fault that fires none. Times are seconds of the night."""
+
+    fault: str
+    alert: str
+    held_s: float = 0.0
+    """From the fault until it held."""
+    fired_s: float = 0.0
+    """From the fault until it fired."""
+    over_s: float = 0.0
+    """From the mending until it was over."""
+
+
+@dataclass
+class NightReport:
+    """What a night showed. There must be no mistake."""
+
+    scale: float
+    lines: list[Line] = field(default_factory=list)
+    mistakes: list[str] = field(default_factory=list)
+
+
+async def faulty_night(
+    folder: Path, scale: float, faults: Sequence[type[Fault]], server: Server | None
+) -> NightReport:
+    """All of these faults, beside each other."""
+    night = Night(folder, scale, server)
+    report = NightReport(scale)
+    sites: list[Fault] = []
+    with night.stack:
+        try:
+            for kind in faults:
+                sites.append(kind(night))
+                await sites[-1].start()
+            ports = {one.name: [each.port for each in one.consumers] for one in sites}
+            async with Prometheus(folder, scale, ports) as prometheus:
+                await night.pass_s(60)
+                plays = [_play(one, night, prometheus, report) for one in sites]
+                ends = await asyncio.gather(*plays, return_exceptions=True)
+            for one, end in zip(sites, ends, strict=True):
+                if isinstance(end, BaseException):
+                    report.mistakes.append(f"{one.name}: {type(end).__name__}: {end}")
+                    report.mistakes.append(one.consumer.said())
+        finally:
+            for one in sites:
+                one.stop()
+    return report
+
+
+async def _play(fault: Fault, night: Night, prometheus: Prometheus, report: NightReport) -> None:
+    if fault.brief is not None:
+        await _play_brief(fault, night, prometheus, report)
+    if fault.alerts or fault.whole_s:
+        await _play_whole(fault, night, prometheus, report)
+
+
+async def _play_brief(
+    fault: Fault, night: Night, prometheus: Prometheus, report: NightReport
+) -> None:
+    """The fault is mended before its alert fires."""
+    assert fault.brief is not None
+    alert, lasts_s, soonest_s = fault.brief
+    began_s = time.time()
+    await fault.begin()
+    await asyncio.sleep(max(0.0, began_s + lasts_s / night.scale - time.time()))
+    await fault.end()
+    # A process that starts is no faster in a night that is.
+    took_s = (time.time() - began_s) * night.scale
+    await until(lambda: not prometheus.states(fault.name), _WITHIN_S, "all is well again")
+    fired = any(one.alert == alert for one in prometheus.history(fault.name))
+    limit_s = soonest_s - _STEPS_S
+    if fired and took_s < limit_s:
+        report.mistakes.append(f"{fault.name}: {alert} fired after {took_s:,.0f} s")
+    judged = f"not {alert}" if not fired else f"too slow for {limit_s:,.0f} s"
+    report.lines.append(Line(f"{fault.name}, {took_s:,.0f} s", judged))
+
+
+async def _play_whole(
+    fault: Fault, night: Night, prometheus: Prometheus, report: NightReport
+) -> None:
+    """The fault goes on until all of its alerts have fired, and is mended."""
+    fired: set[str] = set()
+    soonest_s = dict(fault.alerts)
+
+    def all_fired() -> bool:
+        states = prometheus.states(fault.name)
+        fired.update(alert for alert, state in states.items() if state == "firing")
+        return fired >= set(soonest_s)
+
+    def mistake(text: str) -> None:
+        report.mistakes.append(f"{fault.name}: {text}")
+
+    began_s = time.time()
+    await fault.begin()
+    try:
+        await until(all_fired, _WITHIN_S, "it fires")
+    except TimeoutError:
+        mistake(f"only {sorted(fired)} fired")
+    await asyncio.sleep(max(0.0, began_s + fault.whole_s / night.scale - time.time()))
+    mended_s = time.time()
+    await fault.end()
+    try:
+        await until(lambda: not prometheus.states(fault.name), _WITHIN_S, "it is over")
+    except TimeoutError:
+        mistake(f"not over: {prometheus.states(fault.name)}")
+    history = prometheus.history(fault.name, began_s)
+    for one in sorted(history, key=lambda one: one.fired_s):
+        held_s, fired_s = one.held_s - began_s, one.fired_s - began_s
+        times = [at_s * night.scale for at_s in (held_s, fired_s, one.over_s - mended_s)]
+        report.lines.append(Line(fault.name, one.alert, *times))
+        if times[1] < soonest_s.get(one.alert, 0.0):
+            mistake(f"{one.alert} fired after {times[1]:,.0f} s already")
+    if (names := {one.alert for one in history}) != set(soonest_s):
+        mistake(f"{sorted(names)} fired, {sorted(soonest_s)} should")
+    if not history:
+        report.lines.append(Line(f"{fault.name}, {fault.whole_s:,.0f} s", "none"))
+
+
+async def quiet_night(
+    folder: Path, scale: float, server: Server | None, lasts_s: float = 3_600
+) -> NightReport:
+    """An hour in which all that is done is planned."""
+    night = Night(folder, scale, server)
+    report = NightReport(scale)
+    sites: list[Quiet] = []
+    with night.stack:
+        try:
+            for kind in QUIETS:
+                if server is None and kind.needs_server:
+                    continue
+                sites.append(kind(night))
+                await sites[-1].start()
+            ports = {one.name: [each.port for each in one.consumers] for one in sites}
+            async with Prometheus(folder, scale, ports) as prometheus:
+                await night.pass_s(60)
+                began_s = time.time()
+                ends = await asyncio.gather(*(one.play() for one in sites), return_exceptions=True)
+                await asyncio.sleep(max(0.0, began_s + lasts_s / scale - time.time()))
+                passed_s = (time.time() - began_s) * scale
+                for one, end in zip(sites, ends, strict=True):
+                    if isinstance(end, BaseException):
+                        report.mistakes.append(f"{one.name}: {type(end).__name__}: {end}")
+                    fired = sorted({each.alert for each in prometheus.history(one.name)})
+                    report.mistakes += [f"{one.name}: {alert} fired" for alert in fired]
+                    text = ", ".join(fired) or "none"
+                    report.lines.append(Line(f"{one.name}, {passed_s:,.0f} s", text))
+        finally:
+            for one in sites:
+                one.stop()
+    return report
