@@ -31,7 +31,6 @@ from instep_spark.lake.sql.literals import (
     in_stream,
     ordinals,
     rows_behind,
-    rows_between,
 )
 from instep_spark.lake.sweeps import (
     LakeSettings,
@@ -46,6 +45,7 @@ from instep_spark.lake.sweeps import (
 )
 from instep_spark.lake.tables.base import LakeTable, OvertakenError, table_exists
 from instep_spark.lake.tables.composed import ComposedTable
+from instep_spark.lake.tables.delta_rs_table import DeltaRsTable
 from instep_spark.lake.tables.entities import DerivedTable, EntitiesTable
 from instep_spark.lake.tables.entity_history import EntityHistoryTable
 from instep_spark.lake.tables.episodes import EpisodesTable
@@ -150,6 +150,9 @@ class Pipeline:
         self.followers += [TypedTable(place, name) for name in typed]
         self.targets = [self.entities, *self.followers]
 
+        self.changes_by_driver: DeltaRsTable | None = None
+        """What reads `changes`, where the driver can do that itself."""
+        self._changes_at = place.location("changes")
         self._sessions: list[SparkSession] = []
 
     def _report(self, step: PipelineStep) -> None:
@@ -165,6 +168,8 @@ class Pipeline:
         self._beside_each_other(spark, self._open, self.targets)
         for helper in self._helpers:
             helper.open(spark)
+        if self.entities.by_driver is not None and self.changes_by_driver is None:
+            self.changes_by_driver = DeltaRsTable(self._changes_at, any_size=True)
         if table_exists(spark, self.changes):
             self.refuse_other_changes(spark)
             self.identities.catch_up(spark, self.changes, self.entities)
@@ -266,8 +271,9 @@ class Pipeline:
             for key in {key for target in self.targets for key in target.progress.by_stream}
         }
 
-    def apply(self, rows: DataFrame) -> None:
-        """Apply these rows of `changes` to all tables.
+    def apply(self, spark: SparkSession, upto: Mapping[StreamKey, int]) -> None:
+        """Apply the rows of `changes` that tables lack to all of them: of these streams, up to
+        these ordinals.
 
         Where another writer came between (an OPTIMIZE of the platform, or a pipeline that was
         killed and whose statement still runs in a server), the whole micro-batch is run again from
@@ -277,20 +283,22 @@ class Pipeline:
 
         for attempts_left in reversed(range(_CONFLICTS)):
             try:
-                self._apply(rows)
+                self._apply(spark, upto)
                 return
             except (PySparkException, OvertakenError) as error:
                 known = isinstance(error, OvertakenError) or is_conflict(error)
                 if attempts_left == 0 or not known:
                     raise
             for target in (*self.targets, *self._helpers):
-                target.open(rows.sparkSession)
+                target.open(spark)
 
-    def _apply(self, rows: DataFrame) -> None:
-        spark = rows.sparkSession
+    def _batch(self, spark: SparkSession, upto: Mapping[StreamKey, int]) -> MicroBatch:
+        ask = None if self.changes_by_driver is None else self.changes_by_driver.query
+        return MicroBatch(spark, self.changes, upto, self.url, self.identities.resolve, ask)
+
+    def _apply(self, spark: SparkSession, upto: Mapping[StreamKey, int]) -> None:
         self.release(spark)
-        changes = spark.sql(f"SELECT * FROM {self.changes}")
-        batch = MicroBatch(rows, changes, self.url, self.identities.resolve)
+        batch = self._batch(spark, upto)
         decided = self.entities.progress
         self.identities.follow(spark, batch.landed_after(decided), decided)
         empty = self._advance_entities(spark, batch)
@@ -405,7 +413,6 @@ class Pipeline:
         if decided.changing() and not self.composed.is_open:
             self.composed.open(spark)
         self.identities.catch_up(spark, self.changes, self.entities)
-        changes = spark.sql(f"SELECT * FROM {self.changes}")
         while True:
             begin = {key: target.progress[key].ordinal for key in decided.by_stream}
             upto = {
@@ -414,9 +421,7 @@ class Pipeline:
             }
             if upto == begin:
                 return
-            rows = rows_between(changes, begin, upto)
-            batch = MicroBatch(rows, changes, self.url, self.identities.resolve)
-            self._advance(spark, target, batch)
+            self._advance(spark, target, self._batch(spark, upto))
 
     def _beside_each_other(
         self,

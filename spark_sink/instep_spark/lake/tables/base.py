@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -15,7 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.errors import SinkError
-from instep_spark.lake.batches.micro_batch import Segment, local_relation
+from instep_spark.lake.batches.micro_batch import (
+    NAMED_ENTITIES,
+    PendingRows,
+    Segment,
+    local_relation,
+    materialized,
+)
 from instep_spark.lake.batches.progress import (
     RECENT_COMMITS,
     CommitMetadata,
@@ -27,7 +33,10 @@ from instep_spark.lake.batches.progress import (
 )
 from instep_spark.lake.deletion_vectors.delta_log import VECTORS_PROPERTY
 from instep_spark.lake.merge import Merge, MergeOutcome
-from instep_spark.lake.sql.literals import StreamKey
+from instep_spark.lake.sql.datafusion import rows_among
+from instep_spark.lake.sql.dialect import DATAFUSION, SPARK, Dialect
+from instep_spark.lake.sql.literals import StreamKey, text
+from instep_spark.lake.sql.supersede import ENTITY, IDENTITY
 from instep_spark.lake.tables.delta_rs_table import DeltaRsTable
 from instep_spark.lake.tables.schema import (
     FEED_PROPERTY,
@@ -291,6 +300,37 @@ class LakeTable:
         """
         return held
 
+    def stored_of(
+        self,
+        pending: PendingRows,
+        segment: Segment,
+        queries: Callable[[str, Callable[[str], str], Dialect], Sequence[str]],
+    ) -> list[DataFrame]:
+        """What queries find of the entities that the segment names. `queries` makes them, of SQL
+        for the table, of what leaves of a relation the rows of the entities, and for an engine.
+        Where the rows of the segment are held, no table is read any more for what follows.
+        """
+        spark = segment.rows.sparkSession
+        # Composed rows may have other ids than those that have landed.
+        ids = None if self.progress.changing() & segment.last.keys() else pending.ids()
+        named = None if ids is None or self.by_driver is None else rows_among("id", ids)
+        if self.by_driver is not None and named is not None:
+            found = [self.by_driver.query(sql) for sql in queries("t", named, DATAFUSION)]
+            known = [one for one in found if one is not None]
+            if len(known) == len(found):
+                return [local_relation(spark, one) for one in known]
+        if ids is not None and len(ids) <= NAMED_ENTITIES:
+            # Names in a condition need no join, which Spark would run apart.
+            chosen = f"WHERE id IN ({', '.join(map(text, ids)) or 'NULL'})"
+        else:
+            rows = segment.rows.where(ENTITY).select(*IDENTITY).distinct()
+            rows.createOrReplaceTempView("instep_named")
+            chosen = "LEFT SEMI JOIN instep_named USING (consumer, stream, id)"
+        made = queries(self.sql, lambda relation: f"{relation} {chosen}", SPARK)
+        stored = list(map(spark.sql, made))
+        # One look at the table for all that follows.
+        return list(map(materialized, stored)) if pending.small else stored
+
     def read(self, spark: SparkSession) -> DataFrame:
         """The table as it is now."""
         return spark.sql(f"SELECT * FROM {self.sql}")
@@ -317,11 +357,11 @@ class LakeTable:
         progress: TableProgress,
         merge: Merge,
         rows: DataFrame | pa.Table,
-        *,
-        small: bool = False,
+        pending: PendingRows | None = None,
     ) -> None:
         """Merge `rows`; `progress` is durable with it, or with the next commit where no row
-        changes. `small`: the driver may hold them.
+        changes. `pending`: the rows that they are built from; where these are small, the driver
+        holds what it merges.
 
         Raises `OvertakenError` as `commit` does.
         """
@@ -329,7 +369,7 @@ class LakeTable:
             held = rows.select(merge.source_columns(rows.column_names))
         else:
             rows = rows.select(merge.source_columns(rows.columns))
-            held = rows.toArrow() if small else None
+            held = pending.collected(rows) if pending is not None and pending.small else None
         if held is not None:
             if self.by_driver is not None:
                 metadata = CommitMetadata(progress, self._commits + 1)

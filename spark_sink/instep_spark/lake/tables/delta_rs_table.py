@@ -45,8 +45,12 @@ T = TypeVar("T")
 class DeltaRsTable:
     """A table that the driver itself can read and write."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, any_size: bool = False) -> None:
+        """`any_size`: the table is only read, and of its rows those that few ordinals or times
+        bound, however many bytes it has.
+        """
         self._url = url
+        self._any_size = any_size
         self._table: DeltaTable | None = None
         self._merge_on_read = MergeOnReadTable(url)
 
@@ -117,6 +121,8 @@ class DeltaRsTable:
         table.update_incremental()
         if table.metadata().configuration.get(FEED_PROPERTY) == "true":
             return None
+        if self._any_size:
+            return table
         sizes = pa.table(table.get_add_actions())["size_bytes"]
         most = _LARGE_MARKED_BYTES if _marks_rows(table) else _LARGE_BYTES
         return None if sum(sizes.to_pylist()) > most else table
