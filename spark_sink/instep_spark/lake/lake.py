@@ -300,7 +300,7 @@ class Lake:
         return is_connect(self.spark)
 
     def _await_changes(self, *, once: bool, stop: threading.Event) -> None:
-        while not table_exists(self.spark, self._pipeline.changes):
+        while not self._pipeline.has_changes(self.spark):
             if once:
                 raise SinkError(
                     "there are no changes yet",

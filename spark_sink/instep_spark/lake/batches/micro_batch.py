@@ -255,8 +255,9 @@ class MicroBatch:
         ask: Callable[[str], pa.Table | None] | None = None,
     ) -> None:
         """`changes`: SQL for the table; `upto`: by stream the last row of the micro-batch;
-        `resolve` gives rows the ids of their entities. `ask` asks `changes`, as `t`, by SQL of DataFusion,
-        where the driver can read it itself: that takes no job of Spark.
+        `resolve` gives rows the ids of their entities. `ask` asks
+        `changes`, as `t`, by SQL of DataFusion, where the driver can read it itself: that takes no
+        job of Spark.
         """
         self._spark = spark
         self._changes = changes

@@ -143,7 +143,11 @@ class LakeTable:
         Raises `StoreVersionError` for one of another version and `SinkError` for one with rows of
         which no commit tells how far they have come (L2).
         """
-        if not table_exists(spark, self.sql):
+        described = None
+        if self.by_driver is not None and not self._clause:
+            # A job of Spark or two for each table, only to begin, would cost more than a batch.
+            described = self.by_driver.described()
+        if described is None and not table_exists(spark, self.sql):
             parted = ", ".join(f"`{name}`" for name in self.table.partitioned_by)
             spark.sql(
                 f"CREATE TABLE IF NOT EXISTS {self.sql} ({self.table.ddl()}) USING delta "
@@ -164,9 +168,13 @@ class LakeTable:
                 self._properties = {}
                 return
         self._is_empty = False
-        self._properties = self._read_properties(spark)
+        self._properties = self._read_properties(spark) if described is None else described
         check_version(self._properties.get(VERSION_PROPERTY, ""), self._where)
-        metadata = read_commit_metadata(spark, self.sql)
+        metadata = None
+        if described is not None and self.by_driver is not None:
+            metadata = metadata_of_content(self.by_driver.commits(RECENT_COMMITS))
+        if metadata is None:
+            metadata = read_commit_metadata(spark, self.sql)
         if metadata is None:
             if not to_replace:
                 self._refuse_rows(spark)
@@ -211,24 +219,36 @@ class LakeTable:
         )
         return ",".join(name for name in wanted if name in names)
 
-    def use_driver(self, spark: SparkSession) -> None:
-        """Let the driver read and merge few rows, where its files are those of Spark."""
+    def use_driver(self, spark: SparkSession, *, proven: bool = False) -> None:
+        """Let the driver read and merge few rows, where its files are those of Spark; `proven`:
+        those of another table of the lake are.
+        """
+        if self.by_driver is not None or not self._where.startswith("file:"):
+            return
         local = not is_connect(spark) and (spark.sparkContext.master or "").startswith("local")
-        if self._where.startswith("file:") and (local or self.is_seen_here(spark)):
+        if local or (proven and self._is_ours()) or self.is_seen_here(spark):
             self.by_driver = DeltaRsTable(self._where)
 
+    def _is_ours(self) -> bool:
+        """Whether the folder is on a disk of this machine, because a network may show old files for
+        a while; and of this user, so that both may write in it.
+        """
+        folder = folder_of(self._where)
+        try:
+            return folder.stat().st_uid == os.geteuid() and is_on_local_disk(folder)
+        except OSError:
+            return False
+
     def is_seen_here(self, spark: SparkSession) -> bool:
-        """Whether the folder of the table here is the one that a cluster or a server reads: on a
-        disk of this machine, because a network may show old files for a while; of this user, so
-        that both may write in it; and what is written here, Spark finds there.
+        """Whether the folder of the table here is the one that a cluster or a server reads: it is
+        ours, and what is written here, Spark finds there.
         """
         from pyspark.errors import PySparkException  # noqa: PLC0415 — half a second to import
 
-        folder = folder_of(self._where)
-        proof = folder / f"{uuid4()}.proof"
+        if not self._is_ours():
+            return False
+        proof = folder_of(self._where) / f"{uuid4()}.proof"
         try:
-            if folder.stat().st_uid != os.geteuid() or not is_on_local_disk(folder):
-                return False
             proof.write_text(uuid4().hex)
         except OSError:
             return False
@@ -404,6 +424,17 @@ class LakeTable:
 
     def commit_progress(self, spark: SparkSession, progress: TableProgress) -> None:
         """Make progress durable that changes no row."""
+        metadata = CommitMetadata(progress, self._commits + 1)
+        outcome = MergeOutcome.UNFIT
+        if self.by_driver is not None:
+            outcome = self.by_driver.commit_metadata(metadata)
+        if outcome is MergeOutcome.OVERTAKEN:
+            raise self._overtaken()
+        if outcome is MergeOutcome.MERGED:
+            was_empty = self._is_empty
+            self._committed(metadata)
+            self._is_empty = was_empty
+            return
         self.commit(spark, progress, f"UPDATE {self.sql} SET consumer = consumer WHERE false")
 
     def after(self, segment: Segment, by_uuid: set[StreamKey] | None = None) -> TableProgress:

@@ -57,9 +57,9 @@ class StreamHealthTable(LakeTable):
         self.facts_by_driver: DeltaRsTable | None = None
         self._facts_at = place.location("stream_facts")
 
-    def use_driver(self, spark: SparkSession) -> None:
+    def use_driver(self, spark: SparkSession, *, proven: bool = False) -> None:
         """See `LakeTable`."""
-        super().use_driver(spark)
+        super().use_driver(spark, proven=proven)
         if self.by_driver is not None and self.facts_by_driver is None:
             self.facts_by_driver = DeltaRsTable(self._facts_at)
 
