@@ -128,7 +128,7 @@ def chain(spark: SparkSession, folder: Path, count: int, rounds: int) -> list[Ch
             gc.collect()
             runs: dict[str, Callable[[], None]] = {
                 "floor": partial(_bare_merge, batch, floor),
-                "product": partial(pipeline.apply, batch),
+                "product": partial(pipeline.apply, spark, {("bench", "s"): first + count - 1}),
             }
             order = list(runs) if number % 2 == 0 else list(reversed(runs))
             for name in order:

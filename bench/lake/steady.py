@@ -42,11 +42,12 @@ from instep_spark.session import ONE_MACHINE, SparkOptions, is_connect, open_ses
 from tests.instep_spark.spark_server_kit import connect_server
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 __all__ = ["Measured", "measure"]
 
 RATIO_TARGET: Final = 0.8
+STREAM: Final = ("bench", "s")
 _CHUNK: Final = 100_000
 _MASTER: Final = "local[2]"
 _MEMORY: Final = "4g"
@@ -97,8 +98,8 @@ def statements(first: int, entities: range, attempt: int = 1) -> Iterator[pa.Tab
         keys = [f"{n * 0x9E3779B1 % 2**32:08x}-{n}" for n in chosen]
         times = [_START_US + 1_000 * ordinal for ordinal in ordinals]
         same: dict[str, Any] = {
-            "consumer": "bench",
-            "stream": "s",
+            "consumer": STREAM[0],
+            "stream": STREAM[1],
             "kind": "CREATE_UPDATE",
             "partition": "0",
             "parent_address": None,
@@ -231,7 +232,7 @@ def measure(
     )
     begun_s = time.perf_counter()
     pipeline.open(spark)
-    pipeline.apply(_read(spark, changes, 0))
+    pipeline.apply(spark, {STREAM: entities})
     yield "filled", round(time.perf_counter() - begun_s, 1)
     # As a run that begins now: tables that have grown may be laid out anew.
     pipeline.open(spark)
@@ -261,7 +262,7 @@ def measure(
                 begun_s = time.perf_counter()
                 if turn == "product":
                     steps.clear()
-                    pipeline.apply(spark.sql(read))
+                    pipeline.apply(spark, {STREAM: last})
                 else:
                     assert bare is not None
                     bare.merge(read)
@@ -282,10 +283,6 @@ def measure(
             int(of["floor jobs"]) if "floor jobs" in of else None,
             {name[3:]: round(at, 2) for name, at in of.items() if name.startswith("to ")},
         )
-
-
-def _read(spark: SparkSession, changes: str, after: int) -> DataFrame:
-    return spark.sql(f"SELECT * FROM {changes} WHERE ordinal > {after}")
 
 
 def main(

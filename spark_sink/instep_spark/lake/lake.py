@@ -33,7 +33,7 @@ from instep_spark.lake.pipeline import (
 )
 from instep_spark.lake.rebuild import rebuild, rebuilt_at
 from instep_spark.lake.reconciliation import ReconciliationTable
-from instep_spark.lake.sql.literals import StreamKey, rows_between, text
+from instep_spark.lake.sql.literals import StreamKey, text
 from instep_spark.lake.tables.base import has_vectors, table_detail, table_exists
 from instep_spark.lake.tables.messages import MessagesTable
 from instep_spark.lake.tables.schema import FEED_PROPERTY, LAKE_TABLES
@@ -47,7 +47,7 @@ from instep_spark.place import LakePlace
 from instep_spark.session import check_session, configured, is_connect, is_gone, own_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 __all__ = ["Lake", "RunProgress"]
 
@@ -232,7 +232,7 @@ class Lake:
 
     def _keep_up(self, *, once: bool, stop: threading.Event, interval_s: float) -> None:
         """Apply what has landed, until `stop` is set; `once`: what there is now."""
-        landed = LandedRows(self.spark, self._place, self._pipeline, self._clock)
+        landed = LandedRows(self.spark, self._pipeline, self._clock)
         looked_s = self._clock()
         while not stop.is_set():
             begun_s = self._clock()
@@ -261,25 +261,15 @@ class Lake:
         if self._report_lags is not None:
             self._report_lags(self._pipeline.lacks(ends))
 
-    def _part(self, ends: Mapping[StreamKey, int]) -> tuple[DataFrame, dict[StreamKey, int]]:
-        """A bounded number of the rows up to these ordinals that some table lacks, and their last
-        ordinals.
-
-        Connect reads a table anew for each statement about it. So the rows are bounded by their
-        ordinals: all that is asked of them is then asked of the same ones.
+    def _apply_next(self, ends: Mapping[StreamKey, int]) -> None:
+        """Apply a bounded number of the rows up to these ordinals that some table lacks. Raises
+        `SinkError` where some table still lacks them.
         """
         lags = self._lags(ends)
         taken = shared_out(lags, _BATCH_RECORDS)
-        begin = {key: ends[key] - lags[key] for key in taken}
-        upto = {key: begin[key] + rows for key, rows in taken.items()}
-        changes = self.spark.sql(f"SELECT * FROM {self._pipeline.changes}")
-        return rows_between(changes, begin, upto), upto
-
-    def _apply_next(self, ends: Mapping[StreamKey, int]) -> None:
-        """Apply such rows. Raises `SinkError` where some table still lacks them."""
-        rows, upto = self._part(ends)
+        upto = {key: ends[key] - lags[key] + rows for key, rows in taken.items()}
         self._batch_rows = 0
-        self._pipeline.apply(rows)
+        self._pipeline.apply(self.spark, upto)
         for consumer, stream in self._lags(upto):
             # Else it would be tried for ever.
             raise SinkError(
@@ -321,7 +311,7 @@ class Lake:
         return is_connect(self.spark)
 
     def _await_changes(self, *, once: bool, stop: threading.Event) -> None:
-        while not table_exists(self.spark, self._pipeline.changes):
+        while not self._pipeline.has_changes(self.spark):
             if once:
                 raise SinkError(
                     "there are no changes yet",

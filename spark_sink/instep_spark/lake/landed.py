@@ -12,8 +12,6 @@ from instep_spark.lake.batches.progress import RECENT_COMMITS, Commit, read_comm
 from instep_spark.lake.pipeline import Pipeline
 from instep_spark.lake.sql.dialect import DATAFUSION, SPARK, Dialect
 from instep_spark.lake.sql.literals import StreamKey
-from instep_spark.lake.tables.delta_rs_table import DeltaRsTable
-from instep_spark.place import LakePlace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +30,6 @@ class LandedRows:
     def __init__(
         self,
         spark: SparkSession,
-        place: LakePlace,
         pipeline: Pipeline,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -40,8 +37,7 @@ class LandedRows:
         self._pipeline = pipeline
         self._clock = clock
         # The driver reads the last commits in milliseconds, a job of Spark in tenths of a second.
-        driven = pipeline.entities.by_driver is not None
-        self._driver = DeltaRsTable(place.location("changes")) if driven else None
+        self._driver = pipeline.changes_by_driver
         self._version = -1
         """The version of `changes` in which all was looked for."""
         self._looked_s = -_WHOLE_LOOK_S

@@ -33,6 +33,7 @@ class Merge(msgspec.Struct, frozen=True):
     updates: Mapping[str, str]
     """By column of the table."""
     inserts: Mapping[str, str]
+    """Empty: rows that match nothing are left out."""
     counts: str = "true"
     """A row that is matched changes nothing else."""
     ends: str = "false"
@@ -78,11 +79,12 @@ class Merge(msgspec.Struct, frozen=True):
         matched = f"""
             WHEN MATCHED AND {self.counts} AND {self.ends} THEN DELETE
             WHEN MATCHED AND {self.counts} THEN UPDATE SET {updates}"""
+        new = f"""WHEN NOT MATCHED AND NOT {self.ends}
+            THEN INSERT ({columns}) VALUES ({", ".join(self.inserts.values())})"""
         return f"""
             MERGE INTO {table} t USING {source} s ON {self.on} AND {of_streams(self.streams)}
-            {"" if into_empty else matched}
-            WHEN NOT MATCHED AND NOT {self.ends}
-            THEN INSERT ({columns}) VALUES ({", ".join(self.inserts.values())})
+            {"" if into_empty and self.inserts else matched}
+            {new if self.inserts else ""}
         """
 
     def run(
@@ -108,9 +110,10 @@ class Merge(msgspec.Struct, frozen=True):
         merger = merger.when_matched_update(
             {f"`{name}`": value for name, value in self.updates.items()}, self.counts
         )
-        merger = merger.when_not_matched_insert(
-            {f"`{name}`": value for name, value in self.inserts.items()}, f"NOT {self.ends}"
-        )
+        if self.inserts:
+            merger = merger.when_not_matched_insert(
+                {f"`{name}`": value for name, value in self.inserts.items()}, f"NOT {self.ends}"
+            )
         return int(merger.execute()["num_target_rows_copied"])
 
 

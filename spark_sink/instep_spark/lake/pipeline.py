@@ -13,9 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -31,7 +32,6 @@ from instep_spark.lake.sql.literals import (
     in_stream,
     ordinals,
     rows_behind,
-    rows_between,
 )
 from instep_spark.lake.sweeps import (
     LakeSettings,
@@ -46,6 +46,7 @@ from instep_spark.lake.sweeps import (
 )
 from instep_spark.lake.tables.base import LakeTable, OvertakenError, table_exists
 from instep_spark.lake.tables.composed import ComposedTable
+from instep_spark.lake.tables.delta_rs_table import DeltaRsTable
 from instep_spark.lake.tables.entities import DerivedTable, EntitiesTable
 from instep_spark.lake.tables.entity_history import EntityHistoryTable
 from instep_spark.lake.tables.episodes import EpisodesTable
@@ -58,7 +59,7 @@ from instep_spark.place import LakePlace
 from instep_spark.session import is_connect, own_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 __all__ = [
     "FOLLOWERS",
@@ -85,6 +86,8 @@ REMADE_RECORDS: Final = 500_000
 _LOCAL_BYTES: Final = 1 << 20
 """Held rows of more bytes are no local relation (by default, 48 MB are): Spark would compute what a
 query projects of them while it plans the query, in one thread, and without compiling it."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 _CONFLICT: Final = re.compile(r"DELTA_CONCURRENT|Concurrent\w+Exception")
 
 
@@ -150,6 +153,9 @@ class Pipeline:
         self.followers += [TypedTable(place, name) for name in typed]
         self.targets = [self.entities, *self.followers]
 
+        self.changes_by_driver: DeltaRsTable | None = None
+        """What reads `changes`, where the driver can do that itself."""
+        self._changes_at = place.location("changes")
         self._sessions: list[SparkSession] = []
 
     def _report(self, step: PipelineStep) -> None:
@@ -162,12 +168,22 @@ class Pipeline:
             self._sessions = [own_session(spark) for _ in self.targets]
             for session in self._sessions:
                 session.conf.set("spark.sql.execution.arrow.localRelationThreshold", _LOCAL_BYTES)
-        self._beside_each_other(spark, self._open, self.targets)
+        # Where the driver may write one of them, it may write all.
+        self._open(self._sessions[0] if self._sessions else spark, self.entities)
+        self._beside_each_other(spark, self._open, self.followers)
         for helper in self._helpers:
             helper.open(spark)
-        if table_exists(spark, self.changes):
+        if self.has_changes(spark):
             self.refuse_other_changes(spark)
             self.identities.catch_up(spark, self.changes, self.entities)
+
+    def has_changes(self, spark: SparkSession) -> bool:
+        """Whether `changes` is there."""
+        if self.entities.by_driver is not None and self.changes_by_driver is None:
+            self.changes_by_driver = DeltaRsTable(self._changes_at, any_size=True)
+        if self.changes_by_driver is not None and self.changes_by_driver.described() is not None:
+            return True
+        return table_exists(spark, self.changes)
 
     @property
     def _helpers(self) -> list[LakeTable]:
@@ -192,9 +208,12 @@ class Pipeline:
         return bool(changed)
 
     def _open(self, spark: SparkSession, target: LakeTable) -> None:
+        proven = self.entities.by_driver is not None
+        if self.settings.by_driver:
+            target.use_driver(spark, proven=proven)
         target.open(spark)
         if self.settings.by_driver:
-            target.use_driver(spark)
+            target.use_driver(spark, proven=proven)  # its folder may be new
         target.lay_out(spark, self.settings.layout)
 
     def refuse_other_changes(self, spark: SparkSession) -> None:
@@ -204,16 +223,15 @@ class Pipeline:
         followed = {key: at for key, at in self._farthest().items() if at.ordinal}
         last = {key: at.ordinal for key, at in followed.items()}
         seen = {key: at.seen[0] for key, at in followed.items() if at.seen is not None}
-        found = self._rows_at(spark, "=", seen).selectExpr(
-            "consumer", "stream", "ordinal", "unix_micros(committed_at) AS committed_us"
-        )
+        found = self._rows_at(spark, "consumer, stream, ordinal, committed_at", "=", seen)
         wrong = [
-            (row.consumer, row.stream)
-            for row in found.collect()
-            if (row.ordinal, row.committed_us) != followed[row.consumer, row.stream].seen
+            key
+            for row in found
+            if followed[key := (row["consumer"], row["stream"])].seen
+            != (row["ordinal"], (row["committed_at"] - _EPOCH) // _MICROSECOND)
         ]
-        reached = self._rows_at(spark, ">=", last).select("consumer", "stream").distinct().collect()
-        missing = last.keys() - {(row.consumer, row.stream) for row in reached}
+        reached = self._rows_at(spark, "consumer, stream", ">=", last)
+        missing = last.keys() - {(row["consumer"], row["stream"]) for row in reached}
         if missing:
             # Rows that all tables have passed may be deleted, also all of a stream.
             rows = spark.sql(f"SELECT consumer, stream FROM {self.changes}")
@@ -230,23 +248,45 @@ class Pipeline:
             )
 
     def _rows_at(
-        self, spark: SparkSession, how: str, ordinal_by_stream: Mapping[StreamKey, int]
-    ) -> DataFrame:
-        """The rows of `changes` whose ordinals compare so with those of their streams."""
-        rows = spark.sql(f"SELECT * FROM {self.changes}")
-        if len(ordinal_by_stream) > NAMED_STREAMS:
-            known = ordinals(spark, known=ordinal_by_stream)
-            return rows.join(known, ["consumer", "stream"]).where(f"ordinal {how} known")
-        # So the statistics of files tell which few to read.
-        each = [
-            f"({in_stream(key)} AND ordinal {how} {at})" for key, at in ordinal_by_stream.items()
-        ]
-        return rows.where(" OR ".join(each) or "false")
+        self,
+        spark: SparkSession,
+        columns: str,
+        how: Literal["=", ">="],
+        known: Mapping[StreamKey, int],
+    ) -> list[dict[str, Any]]:
+        """These columns of the rows of `changes` whose ordinals compare so with those of their
+        streams, each found once.
+        """
+        asked = f"SELECT DISTINCT {columns} FROM {{}} WHERE {{}}"
+        found = None
+        if len(known) <= NAMED_STREAMS:
+            # So the statistics of files tell which few to read.
+            each = (f"({in_stream(key)} AND ordinal {how} {at})" for key, at in known.items())
+            condition = " OR ".join(each) or "false"
+            if self.changes_by_driver is not None:
+                found = self.changes_by_driver.query(asked.format("t", condition))
+            if found is None:
+                found = spark.sql(asked.format(self.changes, condition)).toArrow()
+        else:
+            rows = spark.sql(f"SELECT * FROM {self.changes}")
+            rows = rows.join(ordinals(spark, known=known), ["consumer", "stream"])
+            rows.where(f"ordinal {how} known").createOrReplaceTempView("instep_known")
+            found = spark.sql(asked.format("instep_known", "true")).toArrow()
+        listed: list[dict[str, Any]] = found.to_pylist()
+        return listed
 
     def rows_behind(self, spark: SparkSession) -> int:
         """How many rows of `changes` the tables still lack."""
+        done = self.done()
+        if self.changes_by_driver is not None and len(done) <= NAMED_STREAMS:
+            passed = (f"NOT ({in_stream(key)} AND ordinal <= {at})" for key, at in done.items())
+            counted = self.changes_by_driver.query(
+                f"SELECT count(*) AS rows FROM t WHERE {' AND '.join(passed) or 'true'}"
+            )
+            if counted is not None:
+                return int(counted["rows"][0].as_py())
         rows = spark.sql(f"SELECT * FROM {self.changes}")
-        return rows_behind(rows, self.done()).count()
+        return rows_behind(rows, done).count()
 
     def done(self) -> dict[StreamKey, int]:
         """Up to which ordinal of each stream no table lacks a row."""
@@ -275,8 +315,9 @@ class Pipeline:
             for key in {key for target in self.targets for key in target.progress.by_stream}
         }
 
-    def apply(self, rows: DataFrame) -> None:
-        """Apply these rows of `changes` to all tables.
+    def apply(self, spark: SparkSession, upto: Mapping[StreamKey, int]) -> None:
+        """Apply the rows of `changes` that tables lack to all of them: of these streams, up to
+        these ordinals.
 
         Where another writer came between (an OPTIMIZE of the platform, or a pipeline that was
         killed and whose statement still runs in a server), the whole micro-batch is run again from
@@ -286,20 +327,22 @@ class Pipeline:
 
         for attempts_left in reversed(range(_CONFLICTS)):
             try:
-                self._apply(rows)
+                self._apply(spark, upto)
                 return
             except (PySparkException, OvertakenError) as error:
                 known = isinstance(error, OvertakenError) or is_conflict(error)
                 if attempts_left == 0 or not known:
                     raise
             for target in (*self.targets, *self._helpers):
-                target.open(rows.sparkSession)
+                target.open(spark)
 
-    def _apply(self, rows: DataFrame) -> None:
-        spark = rows.sparkSession
+    def _batch(self, spark: SparkSession, upto: Mapping[StreamKey, int]) -> MicroBatch:
+        ask = None if self.changes_by_driver is None else self.changes_by_driver.query
+        return MicroBatch(spark, self.changes, upto, self.url, self.identities.resolve, ask)
+
+    def _apply(self, spark: SparkSession, upto: Mapping[StreamKey, int]) -> None:
         self.release(spark)
-        changes = spark.sql(f"SELECT * FROM {self.changes}")
-        batch = MicroBatch(rows, changes, self.url, self.identities.resolve)
+        batch = self._batch(spark, upto)
         decided = self.entities.progress
         self.identities.follow(spark, batch.landed_after(decided), decided)
         empty = self._advance_entities(spark, batch)
@@ -414,7 +457,6 @@ class Pipeline:
         if decided.changing() and not self.composed.is_open:
             self.composed.open(spark)
         self.identities.catch_up(spark, self.changes, self.entities)
-        changes = spark.sql(f"SELECT * FROM {self.changes}")
         while True:
             begin = {key: target.progress[key].ordinal for key in decided.by_stream}
             upto = {
@@ -423,9 +465,7 @@ class Pipeline:
             }
             if upto == begin:
                 return
-            rows = rows_between(changes, begin, upto)
-            batch = MicroBatch(rows, changes, self.url, self.identities.resolve)
-            self._advance(spark, target, batch)
+            self._advance(spark, target, self._batch(spark, upto))
 
     def _beside_each_other(
         self,

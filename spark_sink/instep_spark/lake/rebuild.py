@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from instep.errors import SinkError
 from instep_spark.lake.pipeline import REMADE_RECORDS, Pipeline
-from instep_spark.lake.sql.literals import rows_between
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.lake.tables.intervals import IntervalTable
 from instep_spark.lake.verify import compare, expected
@@ -64,7 +63,7 @@ def _remake_entities(spark: SparkSession, place: LakePlace, pipeline: Pipeline) 
     begin = dict.fromkeys(ends, 0)
     while begin != ends:
         upto = {key: min(end, begin[key] + REMADE_RECORDS) for key, end in ends.items()}
-        leader.apply(rows_between(changes, begin, upto))
+        leader.apply(spark, upto)
         begin = upto
     made.settle(spark)
     _check(spark, leader, made)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from instep_spark.lake.lake import Lake
 from instep_spark.lake.pipeline import LakeSettings, Pipeline
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.place import LakePlace
-from tests.instep_spark.lake.log_kit import START_US, Row, table
+from tests.instep_spark.lake.log_kit import START_US, Row
 from tests.instep_spark.lake.model_kit import Episode, Key, Model
 
 if TYPE_CHECKING:
@@ -140,8 +140,17 @@ def changes(spark: SparkSession, lake: Path) -> Any:
     return spark.read.format("delta").load((lake / "changes").as_uri())
 
 
-def frame(spark: SparkSession, lake: Path, rows: Sequence[Row]) -> Any:
-    """A micro-batch with these rows of `changes`."""
-    # By way of Arrow: a list of Python's rows would start Spark's Python workers.
-    chosen = spark.createDataFrame(table(rows).select(["consumer", "stream", "ordinal"]))
-    return changes(spark, lake).join(chosen, ["consumer", "stream", "ordinal"], "semi")
+def ends(rows: Iterable[Row]) -> dict[tuple[str, str], int]:
+    """A micro-batch that ends, in each stream, with the last of these rows."""
+    found: dict[tuple[str, str], int] = {}
+    for one in rows:
+        key = (one.consumer, one.stream)
+        found[key] = max(found.get(key, 0), one.ordinal)
+    return found
+
+
+def landed(lake: Path) -> dict[tuple[str, str], int]:
+    """A micro-batch of all that has landed."""
+    rows = DeltaTable(lake / "changes").to_pyarrow_table(columns=["consumer", "stream", "ordinal"])
+    last = rows.group_by(["consumer", "stream"]).aggregate([("ordinal", "max")]).to_pylist()
+    return {(one["consumer"], one["stream"]): one["ordinal_max"] for one in last}

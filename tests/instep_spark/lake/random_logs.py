@@ -29,8 +29,8 @@ from tests.instep_spark.lake.change_log_kit import PartialProvider
 from tests.instep_spark.lake.lake_kit import (
     UNGUARDED,
     alarms_of,
+    ends,
     entities_of,
-    frame,
     health_of,
     history_of,
     nodes_of,
@@ -228,9 +228,9 @@ def run(
         *batches, last = way(logs, random.Random(len(logs)))
         made = pipeline(spark, lake, tables=TABLES, settings=settings)
         for rows in batches:
-            made.apply(frame(spark, lake, rows))
+            made.apply(spark, ends(rows))
         # The last one as after a stop.
-        pipeline(spark, lake, tables=TABLES, settings=settings).apply(frame(spark, lake, last))
+        pipeline(spark, lake, tables=TABLES, settings=settings).apply(spark, ends(last))
         found = differences(lake, providers)
         print(
             f"{way.__name__}: {len(found)} differ, {time.monotonic() - begun_s:.0f} s", flush=True

@@ -33,12 +33,12 @@ from instep_spark.place import LakePlace
 from tests.docs.snippets_kit import snippets
 from tests.instep_spark.lake.lake_kit import (
     UNGUARDED,
-    changes,
     check_alarms,
     check_entities,
     check_history,
     check_verified,
-    frame,
+    ends,
+    landed,
     pipeline,
     read,
     row,
@@ -113,10 +113,10 @@ def test_l1_a_second_reading_of_the_log_adds_no_episode_and_no_interval(
     tables = ["entity_history", "alarms"]
     made = pipeline(spark, tmp_path, tables=tables)
     for end in (3, 5, 8):
-        made.apply(frame(spark, tmp_path, [*log, *again][:end]))
+        made.apply(spark, ends([*log, *again][:end]))
     whole = tmp_path / "whole"
     land(whole, [*log, *again])
-    pipeline(spark, whole, tables=tables).apply(changes(spark, whole))
+    pipeline(spark, whole, tables=tables).apply(spark, landed(whole))
     for lake in (tmp_path, whole):
         episodes = sorted(read(lake, "alarms"), key=lambda one: one["episode"])
         told = [(one["episode"], one["statements"], one["flapping_count"]) for one in episodes]
@@ -139,8 +139,8 @@ def test_l1_flapping_does_not_depend_on_how_batches_were_cut(
     ]
     land(tmp_path, log)
     made = pipeline(spark, tmp_path, tables=["alarms"])
-    made.apply(frame(spark, tmp_path, log[:2]))
-    made.apply(changes(spark, tmp_path))
+    made.apply(spark, ends(log[:2]))
+    made.apply(spark, landed(tmp_path))
     episodes = sorted(read(tmp_path, "alarms"), key=lambda one: one["episode"])
     assert [one["flapping_count"] for one in episodes] == [0, 1]
 
@@ -175,7 +175,7 @@ def test_3_9_2_5_what_never_clears_is_no_alarm_that_stands(
         for at, (key, kind, state) in enumerate(kinds, 1)
     ]
     land(tmp_path, log)
-    pipeline(spark, tmp_path).apply(changes(spark, tmp_path))
+    pipeline(spark, tmp_path).apply(spark, landed(tmp_path))
     assert {one["key"] for one in read(tmp_path, "alarms")} == {"recovers", "old"}
     assert len(read(tmp_path, "entities")) == 4
 
@@ -203,7 +203,7 @@ def test_maintenance_keeps_the_progress_and_what_is_wrong_is_found(
     for number in range(1, 5):
         land(tmp_path, [row(number)])
     made = pipeline(spark, tmp_path, tables=[])
-    made.apply(changes(spark, tmp_path))
+    made.apply(spark, landed(tmp_path))
     entities = made.entities
     lake = Lake(tmp_path.as_uri(), spark, tables=[])
     progress = stamp(spark, entities)
@@ -230,7 +230,7 @@ def test_a_large_table_is_clustered_for_its_readers(
     log = Provider(7, "one", offsets=True).run(24)
     land(tmp_path, log)
     made = pipeline(spark, tmp_path)
-    made.apply(changes(spark, tmp_path))
+    made.apply(spark, landed(tmp_path))
     tables = ("entities", "entity_history", "alarms", "topology")
     before = {name: sorted(map(str, read(tmp_path, name))) for name in tables}
     progress = stamp(spark, made.entities)
@@ -254,12 +254,12 @@ def test_l2_a_restored_table_gets_what_it_has_lost(spark: SparkSession, tmp_path
     land(tmp_path, [row(number) for number in range(1, 5)])
     tables = ["entity_history", "topology"]
     made = pipeline(spark, tmp_path, tables=tables)
-    made.apply(frame(spark, tmp_path, [row(1)]))
+    made.apply(spark, ends([row(1)]))
     version = DeltaTable(tmp_path / "entities").version()
-    made.apply(frame(spark, tmp_path, [row(1), row(2), row(3)]))
+    made.apply(spark, ends([row(1), row(2), row(3)]))
     spark.sql(f"RESTORE TABLE {made.entities.sql} TO VERSION AS OF {version}")
     assert [one["key"] for one in read(tmp_path, "entities")] == ["n1"]
-    pipeline(spark, tmp_path, tables=tables).apply(changes(spark, tmp_path))
+    pipeline(spark, tmp_path, tables=tables).apply(spark, landed(tmp_path))
     for table in ("entities", "entity_history", "topology"):
         assert sorted(one["key"] for one in read(tmp_path, table)) == ["n1", "n2", "n3", "n4"]
     check_verified(spark, tmp_path)
@@ -269,7 +269,7 @@ def test_l2_the_log_of_a_quiet_table_keeps_its_progress(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land(tmp_path, [row(1)])
-    pipeline(spark, tmp_path, tables=[]).apply(changes(spark, tmp_path))
+    pipeline(spark, tmp_path, tables=[]).apply(spark, landed(tmp_path))
     version, now_s = DeltaTable(tmp_path / "entities").version(), time.time()
     made = pipeline(spark, tmp_path, tables=[])
     made.settle(spark)
@@ -286,7 +286,7 @@ def test_l2_rows_of_unknown_progress_are_refused(spark: SparkSession, tmp_path: 
     land(tmp_path, [row(1), row(2)])
     tables = ["entity_history"]
     made = pipeline(spark, tmp_path, tables=tables)
-    made.apply(changes(spark, tmp_path))
+    made.apply(spark, landed(tmp_path))
     (history,) = made.followers
     beside = tmp_path / "beside"
     shutil.move(tmp_path / "entity_history", beside)
@@ -366,7 +366,7 @@ def test_how_sure_an_event_time_is_stands_beside_it(spark: SparkSession, tmp_pat
     land(tmp_path, log)
     made = pipeline(spark, tmp_path, tables=["entity_history", "alarms"])
     for end in (2, 4, 8):
-        made.apply(frame(spark, tmp_path, log[:end]))
+        made.apply(spark, ends(log[:end]))
     episodes = sorted(read(tmp_path, "alarms"), key=lambda one: one["episode"])
     spreads = [(one["raised_spread"], one["cleared_spread"]) for one in episodes]
     # What a sweep has ended was gone by then.
@@ -385,7 +385,7 @@ def test_l2_changes_that_went_back_are_missed(spark: SparkSession, tmp_path: Pat
     land(tmp_path, [row(1)])
     land(tmp_path, [row(2)])
     made = pipeline(spark, tmp_path, tables=[])
-    made.apply(changes(spark, tmp_path))
+    made.apply(spark, landed(tmp_path))
     DeltaTable(tmp_path / "changes").restore(0)
     lost = "does not have the rows of c / s that the tables follow up to 2"
     with pytest.raises(SinkError, match=lost):
@@ -456,7 +456,7 @@ def test_a_sweep_that_would_remove_too_much_is_held_and_released(
     settings = LakeSettings(sweep_guard_share=0.5, sweep_guard_records=2)
     tables = ["entity_history", "topology", "stream_health"]
     made = pipeline(spark, tmp_path, tables=tables, settings=settings)
-    made.apply(changes(spark, tmp_path))
+    made.apply(spark, landed(tmp_path))
     assert {one["key"] for one in read(tmp_path, "entities")} == {f"n{n}" for n in range(2, 8)}
     assert read(tmp_path, "stream_health")[0]["sweep_held"] == "5 of 6"
     Lake(tmp_path.as_uri(), spark, tables=["entities", *tables]).rebuild()
@@ -489,7 +489,7 @@ def test_a_sweep_that_finds_nothing_cuts_no_other_table(
     land(tmp_path, rows)
     followers = ("entity_history", "topology", "stream_health")
     made = pipeline(spark, tmp_path, tables=followers)
-    made.apply(changes(spark, tmp_path))
+    made.apply(spark, landed(tmp_path))
     for name in followers:
         # What made it, and all rows in one.
         assert DeltaTable(tmp_path / name).version() == 1, name
@@ -499,7 +499,7 @@ def test_a_sweep_that_finds_nothing_cuts_no_other_table(
     more = [row(10, "ATTEMPT", key="", attempt=3), row(11, key="n2", attempt=3, value=2)]
     more += [row(12, "SWEEP", key="", attempt=3), row(13, key="n3", attempt=3)]
     land(tmp_path, more)
-    made.apply(changes(spark, tmp_path))
+    made.apply(spark, landed(tmp_path))
     past = [(one["key"], one["ended_by"]) for one in read(tmp_path, "entity_history")]
     assert sorted(past, key=str)[-2:] == [("n3", "SWEEP"), ("n3", None)]
     assert {one["key"] for one in read(tmp_path, "topology")} == {"n2", "n3"}
@@ -521,7 +521,7 @@ def test_a_stream_joined_with_its_baseline_is_one_row_an_entity(
     rows += [row(10, "SWEEP", key="", attempt=2, readable=("LINK",))]
     land(tmp_path, rows)
     made = pipeline(spark, tmp_path, tables=["entity_history"])
-    made.apply(changes(spark, tmp_path))
+    made.apply(spark, landed(tmp_path))
     found = {one["id"]: one for one in read(tmp_path, "entities")}
     assert {key: (one["key"], one["proven"]) for key, one in found.items()} == {
         "u3": ("-18", True),
@@ -586,10 +586,10 @@ def test_a14_3_8_1_2_after_the_sweep_the_stream_beats_the_baseline(
     land(lake, rows)
     made = pipeline(spark, lake, tables=["entity_history", "topology"])
     for upto in cuts:
-        made.apply(frame(spark, lake, rows[:upto]))
+        made.apply(spark, ends(rows[:upto]))
     # What is not followed yet is read from `changes`.
     assert sorted(writer.query(live(writer, "c", "s"))["ordinal"].to_pylist()) == [4, 7]
-    made.apply(changes(spark, lake))
+    made.apply(spark, landed(lake))
     assert {one["id"]: one["ordinal"] for one in read(lake, "entities")} == {"u2": 7, "u4": 4}
     history = read(lake, "entity_history")
     assert {one["ordinal"]: one["ended_by"] for one in history} == {
@@ -622,9 +622,9 @@ def test_a14_of_two_baselines_the_later_one_counts(
     land(lake, rows)
     made = pipeline(spark, lake, tables=["entity_history"])
     for upto in cuts:
-        made.apply(frame(spark, lake, rows[:upto]))
+        made.apply(spark, ends(rows[:upto]))
     assert sorted(writer.query(live(writer, "c", "s"))["ordinal"].to_pylist()) == [3, 5]
-    made.apply(changes(spark, lake))
+    made.apply(spark, landed(lake))
     assert {one["id"]: one["ordinal"] for one in read(lake, "entities")} == {"u": 5, "v": 3}
     history = read(lake, "entity_history")
     assert {one["ordinal"]: one["ended_by"] for one in history} == {2: "UPDATE", 3: None, 5: None}
@@ -658,9 +658,9 @@ def test_a14_a_baseline_that_is_read_after_a_sweep_beats_all_that_was_stored(
     land(lake, rows)
     made = pipeline(spark, lake, tables=["entity_history", "alarms"])
     for upto in cuts:
-        made.apply(frame(spark, lake, rows[:upto]))
+        made.apply(spark, ends(rows[:upto]))
     assert sorted(writer.query(live(writer, "c", "s"))["ordinal"].to_pylist()) == [9, 10, 11]
-    made.apply(changes(spark, lake))
+    made.apply(spark, landed(lake))
     entities = {one["id"]: one["ordinal"] for one in read(lake, "entities")}
     assert entities == {"a": 9, "b": 10, "gone": 11}
     history = read(lake, "entity_history")
@@ -677,7 +677,7 @@ async def test_the_guard_of_the_sink_counts_from_entities(
     async with stage(url) as at:
         await at.commit(*[create_update(f"k{n}", n) for n in range(1, 7)], end_record("k1", 7))
         assert of_all(await at.sink.estimate_sweep("s1", 2)) == (5, 5)
-        pipeline(spark, tmp_path / "lake", tables=[]).apply(changes(spark, tmp_path / "lake"))
+        pipeline(spark, tmp_path / "lake", tables=[]).apply(spark, landed(tmp_path / "lake"))
         await at.commit(end_record("k2", 8), create_update("k7", 9))
         at.attempt = 2
         await at.commit(create_update("k3", 3), create_update("k1", 10))
@@ -692,7 +692,7 @@ async def test_the_guard_of_the_sink_counts_from_entities(
 def test_rows_that_changes_lost_are_missed(spark: SparkSession, tmp_path: Path) -> None:
     land(tmp_path, [row(1), row(2), row(4)])
     with pytest.raises(SinkError, match="changes lacks rows of c / s"):
-        pipeline(spark, tmp_path, tables=[]).apply(changes(spark, tmp_path))
+        pipeline(spark, tmp_path, tables=[]).apply(spark, landed(tmp_path))
 
 
 def test_bad_input_is_named(spark: SparkSession, tmp_path: Path) -> None:
@@ -719,10 +719,10 @@ def test_bad_input_is_named(spark: SparkSession, tmp_path: Path) -> None:
 def test_a_class_that_gains_fields_needs_nothing_new(spark: SparkSession, tmp_path: Path) -> None:
     land(tmp_path, [row(1), row(2)])
     made = pipeline(spark, tmp_path, tables=[])
-    made.apply(changes(spark, tmp_path))
+    made.apply(spark, landed(tmp_path))
     gained = Change(**asdict(row(3, key="n2")), content='{"uuid": "n2", "new": {"field": [7]}}')
     land(tmp_path, [gained])
-    made.apply(changes(spark, tmp_path))
+    made.apply(spark, landed(tmp_path))
     rows = spark.sql(
         "SELECT key, variant_get(parse_json(body), '$.new.field[0]', 'INT') AS gained "
         f"FROM {made.entities.sql} ORDER BY key"
@@ -798,7 +798,7 @@ def test_another_reading_of_the_log_audits_the_store(spark: SparkSession, tmp_pa
     end = replace(row(7), kind="DELETE", ends=True, appended_at=row(20).appended_at)
     late = [replace(row(n), stream="late") for n in (1, 2)]
     land(store, [*(replace(r, ordinal=n + 1) for n, r in enumerate([*own, end])), late[0]])
-    pipeline(spark, store, tables=[]).apply(changes(spark, store))
+    pipeline(spark, store, tables=[]).apply(spark, landed(store))
     others = [row(1), row(2, value=7), row(4), row(5), row(7)]
     others.append(replace(row(8), appended_at=row(10).appended_at))
     read_again = [*(replace(r, ordinal=n + 1) for n, r in enumerate(others)), *late]

@@ -27,9 +27,10 @@ class Lake:
     def __init__(self, folder: Path) -> None:
         place = LakePlace(folder.as_uri())
         self.pipeline = Pipeline(place, tables=["alarms"])
-        self.pipeline.entities.by_driver = DeltaRsTable(place.location("entities"))
+        changes = DeltaRsTable(place.location("changes"), any_size=True)
+        self.pipeline.changes_by_driver = changes
         self.now_s = 0.0
-        self.landed = LandedRows(NO_SPARK, place, self.pipeline, lambda: self.now_s)
+        self.landed = LandedRows(NO_SPARK, self.pipeline, lambda: self.now_s)
 
     def have(self, alarms: int | None = None, **streams: int) -> None:
         """The tables have come so far in these streams."""

@@ -20,11 +20,11 @@ from instep_spark.options import DeltaOptions
 from instep_spark.place import Layout
 from tests.instep_spark.lake.lake_kit import (
     UNGUARDED,
-    changes,
     check_alarms,
     check_entities,
     check_history,
-    frame,
+    ends,
+    landed,
     pipeline,
     read,
     row,
@@ -70,7 +70,7 @@ def test_merge_on_read_is_read_right_by_every_engine(spark: SparkSession, tmp_pa
     land(tmp_path, log)
     made = pipeline(spark, tmp_path, tables=TABLES, settings=_settings("merge-on-read"))
     for begin in range(0, part, 8):
-        made.apply(frame(spark, tmp_path, log[begin : min(begin + 8, part)]))
+        made.apply(spark, ends(log[begin : min(begin + 8, part)]))
     model = _model(log[:part])
     assert _vectors(tmp_path, "entities") > 0
     assert _vectors(tmp_path, "entity_history") > 0
@@ -84,7 +84,7 @@ def test_merge_on_read_is_read_right_by_every_engine(spark: SparkSession, tmp_pa
     whole = _model(log)
     found = writer.query(live(writer, log[0].consumer, log[0].stream))["ordinal"].to_pylist()
     assert sorted(found) == sorted(row.ordinal for row in whole.entities.values())
-    made.apply(changes(spark, tmp_path))
+    made.apply(spark, landed(tmp_path))
     _check(tmp_path, whole)
     with pytest.raises(Exception, match="deletionVectors"):
         DeltaTable(tmp_path / "entities").to_pyarrow_dataset()
@@ -98,7 +98,7 @@ def test_l7_no_table_marks_rows_unasked(
     land(tmp_path, [row(1), row(2)])
     assert LakeSettings().layout == DeltaOptions(url=tmp_path.as_uri()).layout
     made = pipeline(spark, tmp_path, tables=[], settings=LakeSettings())
-    made.apply(changes(spark, tmp_path))
+    made.apply(spark, landed(tmp_path))
     features = DeltaTable(tmp_path / "entities").protocol()
     assert features.reader_features is None
     assert DeltaTable(tmp_path / "entities").to_pyarrow_table().num_rows == 2
@@ -115,7 +115,7 @@ def test_auto_marks_rows_in_large_tables(
     thirds = [log[: len(log) // 3], log[len(log) // 3 : len(log) // 2], log[len(log) // 2 :]]
     for rows in thirds[:2]:
         made = pipeline(spark, tmp_path, tables=TABLES, settings=settings)
-        made.apply(frame(spark, tmp_path, rows))
+        made.apply(spark, ends(rows))
     assert _vectors(tmp_path, "entities") == 0
     from_bytes = {True: "_MARKED_BY_DRIVER_BYTES", False: "_MARKED_BYTES"}
     monkeypatch.setattr(base, from_bytes[not by_driver], 1)
@@ -124,7 +124,7 @@ def test_auto_marks_rows_in_large_tables(
     monkeypatch.undo()
     monkeypatch.setattr(base, from_bytes[by_driver], 1)
     made = pipeline(spark, tmp_path, tables=TABLES, settings=settings)
-    made.apply(frame(spark, tmp_path, thirds[2]))
+    made.apply(spark, ends(thirds[2]))
     assert _vectors(tmp_path, "entities") > 0
     _check(tmp_path, _model(log))
     monkeypatch.undo()
@@ -141,7 +141,7 @@ def test_a_table_with_a_feed_marks_no_rows(spark: SparkSession, tmp_path: Path) 
     made = pipeline(spark, tmp_path, tables=TABLES, settings=_settings("merge-on-read"))
     half = len(log) // 2
     for begin in range(0, half, 8):
-        made.apply(frame(spark, tmp_path, log[begin : min(begin + 8, half)]))
+        made.apply(spark, ends(log[begin : min(begin + 8, half)]))
     marked = _vectors(tmp_path, "entities")
     assert marked > 0
     before = sorted(map(str, read(tmp_path, "entities")))
@@ -149,6 +149,6 @@ def test_a_table_with_a_feed_marks_no_rows(spark: SparkSession, tmp_path: Path) 
     assert sorted(map(str, read(tmp_path, "entities"))) == before
     made = pipeline(spark, tmp_path, tables=TABLES, settings=_settings("merge-on-read"))
     for begin in range(half, len(log), 8):
-        made.apply(frame(spark, tmp_path, log[begin : begin + 8]))
+        made.apply(spark, ends(log[begin : begin + 8]))
     assert _vectors(tmp_path, "entities") == marked
     _check(tmp_path, _model(log))

@@ -19,11 +19,11 @@ from instep_spark.lake.tables.entities import EntitiesTable
 from instep_spark.place import LakePlace, Layout
 from tests.instep_spark.lake.lake_kit import (
     UNGUARDED,
-    changes,
     check_alarms,
     check_entities,
     check_history,
-    frame,
+    ends,
+    landed,
     pipeline,
     read,
     stamp,
@@ -73,7 +73,7 @@ def test_a_small_merge_is_what_spark_makes_of_it(
         settings = replace(UNGUARDED, by_driver=by_driver, layout=layout)
         made = pipeline(spark, lake, settings=settings)
         for rows in parts:
-            made.apply(frame(spark, lake, rows))
+            made.apply(spark, ends(rows))
         found[by_driver] = {table: _rows(lake, table) for table in TABLES}
         for table in TABLES:
             assert (engine in _engines(lake, table)) == by_driver, table
@@ -93,8 +93,8 @@ def test_progress_is_durable_where_a_merge_changes_nothing(
     ]
     land(tmp_path, [*log, *again])
     made = pipeline(spark, tmp_path)
-    made.apply(frame(spark, tmp_path, log))
-    made.apply(frame(spark, tmp_path, again))
+    made.apply(spark, ends(log))
+    made.apply(spark, ends(again))
     made.settle(spark)
     last = {(row.consumer, row.stream): row.ordinal for row in again}
     for target in pipeline(spark, tmp_path).targets:
@@ -106,21 +106,21 @@ def test_a_commit_of_another_pipeline_is_not_merged_over(
 ) -> None:
     log = Provider(7, "one", offsets=True).run(8)
     land(tmp_path, log)
-    half = frame(spark, tmp_path, log[: len(log) // 2])
+    half = ends(log[: len(log) // 2])
     by_spark = replace(UNGUARDED, by_driver=False)
     slow = pipeline(spark, tmp_path)
     for settings in (UNGUARDED, by_spark):
         quick: Pipeline = pipeline(spark, tmp_path, settings=settings)
-        quick.apply(half)
+        quick.apply(spark, half)
         quick.entities.commit_progress(spark, quick.entities.progress)
         stamps = [stamp(spark, target) for target in quick.targets]
         with pytest.raises(OvertakenError, match="another pipeline has written"):
-            slow._apply(changes(spark, tmp_path))
+            slow._apply(spark, landed(tmp_path))
         assert [stamp(spark, target) for target in quick.targets] == stamps
         for target in slow.targets:
             target.open(spark)
-        half = frame(spark, tmp_path, log[: len(log) * 3 // 4])
-    slow.apply(changes(spark, tmp_path))
+        half = ends(log[: len(log) * 3 // 4])
+    slow.apply(spark, landed(tmp_path))
     model = Model()
     model.read(log)
     check_entities(tmp_path, model)
@@ -134,8 +134,8 @@ def test_what_the_driver_holds_is_projected_as_by_spark(
     log = Provider(7, "one", offsets=True).run(8)
     assert {"ATTEMPT", "CREATE_UPDATE"} <= {row.kind for row in log}
     land(tmp_path, log)
-    landed = changes(spark, tmp_path)
-    pending = MicroBatch(landed, landed, "", lambda one: one).after(TableProgress())
+    table = LakePlace(tmp_path.as_uri()).table("changes")
+    pending = MicroBatch(spark, table, landed(tmp_path), "", lambda one: one).after(TableProgress())
     entities = EntitiesTable(LakePlace(tmp_path.as_uri()))
     assert pending.held is not None
     quick = entities.project_held(pending.held)

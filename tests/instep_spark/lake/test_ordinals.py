@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from instep.errors import SinkError
 from instep_spark.lake import lake as module
 from instep_spark.lake.lake import Lake, RunProgress
-from tests.instep_spark.lake.lake_kit import UNGUARDED, changes, frame, pipeline, read, row
+from tests.instep_spark.lake.lake_kit import UNGUARDED, ends, landed, pipeline, read, row
 from tests.instep_spark.lake.log_kit import Provider, Row, land
 from tests.instep_spark.lake.model_kit import Model
 
@@ -58,10 +58,10 @@ def test_l5_what_was_restored_or_removed_is_made_again_although_nothing_lands(
     half = next(n for n, one in enumerate(log) if n > 12 and one.kind == "CREATE_UPDATE")
     land(tmp_path, log)
     made = pipeline(spark, tmp_path, tables=TABLES)
-    made.apply(frame(spark, tmp_path, log[:half]))
+    made.apply(spark, ends(log[:half]))
     made.settle(spark)
     versions = {name: DeltaTable(tmp_path / name).version() for name in ALL}
-    made.apply(changes(spark, tmp_path))
+    made.apply(spark, landed(tmp_path))
     made.settle(spark)
     right = contents(tmp_path)
     check_entities(tmp_path, log)

@@ -9,11 +9,11 @@ import pytest
 
 from instep_spark.lake.tables.base import OvertakenError
 from tests.instep_spark.lake.lake_kit import (
-    changes,
     check_alarms,
     check_entities,
     check_history,
-    frame,
+    ends,
+    landed,
     pipeline,
     stamp,
 )
@@ -61,12 +61,12 @@ def test_what_another_pipeline_has_written_meanwhile_is_not_written_beside(
     log = Provider(7, "one", offsets=True).run(6)
     land(tmp_path, log)
     slow, quick = (pipeline(spark, tmp_path, tables=CHECKED) for _ in range(2))
-    quick.apply(frame(spark, tmp_path, log[: len(log) // 2]))
+    quick.apply(spark, ends(log[: len(log) // 2]))
     stamps = [stamp(spark, target) for target in quick.targets]
     with pytest.raises(OvertakenError, match="another pipeline has written"):
         slow.entities.commit_progress(spark, slow.entities.progress)
     assert [stamp(spark, target) for target in quick.targets] == stamps
-    slow.apply(changes(spark, tmp_path))
+    slow.apply(spark, landed(tmp_path))
     model = Model()
     model.read(log)
     check_entities(tmp_path, model)

@@ -17,7 +17,7 @@ from instep_spark.landing.live_view import live
 from instep_spark.landing.writers.delta_rs import DeltaRsWriter
 from instep_spark.landing_schema import CHANGES
 from instep_spark.options import DeltaOptions
-from tests.instep_spark.lake.lake_kit import frame, pipeline, read
+from tests.instep_spark.lake.lake_kit import ends, pipeline, read
 from tests.instep_spark.lake.log_kit import START_US, Row, land
 
 if TYPE_CHECKING:
@@ -135,8 +135,8 @@ def found(
     made = pipeline(spark, lake, tables=["entity_history", "topology"])
     # Twins come in one micro-batch, what follows in the next; or all at once (L1).
     first = [row for row in rows if row.ordinal <= 2 and not row.stream.endswith("-at-once")]
-    made.apply(frame(spark, lake, first))
-    made.apply(frame(spark, lake, [row for row in rows if row not in first]))
+    made.apply(spark, ends(first))
+    made.apply(spark, ends([row for row in rows if row not in first]))
     seen = {
         (stream, key)
         for stream in LOGS

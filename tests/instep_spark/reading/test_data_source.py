@@ -23,7 +23,7 @@ from instep_spark.reading.data_source_options import DataSourceOptions
 from instep_spark.reading.lake_change_reader import LakeChangeReader
 from instep_sql import SqlStore
 from instep_sql.reader import SqlReader
-from tests.instep_spark.lake.lake_kit import UNGUARDED, changes, frame, pipeline
+from tests.instep_spark.lake.lake_kit import UNGUARDED, changes, ends, pipeline
 from tests.instep_spark.lake.lake_kit import read as read_table
 from tests.instep_spark.lake.log_kit import Provider, land
 from tests.instep_spark.lake.model_kit import Model
@@ -213,7 +213,7 @@ def test_the_changes_of_a_lake_are_what_its_entities_went_through(
     assert "instep lake feed" in str(refused.value.hint)
     assert lake.feed() == ["entity_history"]
     tables.open(spark)
-    tables.apply(frame(spark, tmp_path, first))
+    tables.apply(spark, ends(first))
     tables.settle(spark)
     existing = {row["key"] for row in read_table(tmp_path, "entity_history") if row["open"]}
     # What exists, bounded.
@@ -228,7 +228,7 @@ def test_the_changes_of_a_lake_are_what_its_entities_went_through(
     assert {row["key"] for row in seen} == existing
     assert {row["change"] for row in seen} == {"created"}
 
-    tables.apply(frame(spark, tmp_path, second))
+    tables.apply(spark, ends(second))
     tables.settle(spark)
     lake.optimize()
     assert lake.rebuild() == {"entity_history": len(read_table(tmp_path, "entity_history"))}

@@ -1,9 +1,7 @@
 """Finds the rows of `changes` that a table lacks: bounded per stream by ordinals, not by files.
 
-A micro-batch is a hint: it gives the ordinal up to which `changes` may be read. Where its own rows
-are all that a table lacks, they are used; where it comes late, again, out of order or with a gap,
-the rows are read from `changes` itself. So what a table holds depends on `changes` alone (L1), and
-the cost follows the rows that it lacks (L4).
+A micro-batch is by stream the ordinal up to which `changes` is read. So what a table holds depends
+on `changes` alone (L1), and the cost follows the rows that it lacks (L4).
 """
 
 from __future__ import annotations
@@ -23,14 +21,17 @@ from instep_spark.derivations import EVENT_DETAILS, EVENT_SQL
 from instep_spark.identity import DEFAULT_ID
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import (
+    CONTENT_BYTES,
     BatchStats,
     collect_stats,
     content_bytes,
+    held_stats,
     refine_stats,
 )
-from instep_spark.lake.sql.literals import StreamKey, rows_behind, rows_between
+from instep_spark.lake.sql.datafusion import between_sql
+from instep_spark.lake.sql.literals import StreamKey, rows_between
 from instep_spark.lake.sql.supersede import RECORD_KINDS
-from instep_spark.session import driver_memory_bytes
+from instep_spark.session import configured, driver_memory_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,6 +59,17 @@ _UNKNOWN_BYTES: Final = 1 << 30
 _SHARE: Final = 16
 """… and than this part of the memory that the driver was given: each table has some of them."""
 
+_ONE_JOB_RECORDS: Final = 20_000
+_ONE_JOB: Final = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.shuffle.partitions": "1",
+    # To compile the plan takes a third of the time that it then takes to run it.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""So a query of few rows is one job, whatever it joins: of several, each waits for the one before,
+and each costs more than the rows do."""
 NAMED_ENTITIES: Final = 2_000
 """So many entities a condition names at most."""
 _GLOBAL: Final = "global_temp"
@@ -141,6 +153,15 @@ class PendingRows(msgspec.Struct, frozen=True):
     def small(self) -> bool:
         """Whether the rows are few enough for the driver to hold what is built from them."""
         return self.held is not None
+
+    def collected(self, rows: DataFrame) -> pa.Table:
+        """What is built from the rows, where that is small, for the driver to hold. `rows` may read
+        no table.
+        """
+        if self.held is None or self.held.num_rows > _ONE_JOB_RECORDS:
+            return rows.toArrow()
+        with configured(rows.sparkSession, _ONE_JOB):
+            return rows.toArrow()
 
     def ids(self) -> list[str] | None:
         """The ids that the rows had when they were read. None: the driver does not hold them."""
@@ -226,18 +247,24 @@ class MicroBatch:
 
     def __init__(
         self,
-        rows: DataFrame,
-        changes: DataFrame,
+        spark: SparkSession,
+        changes: str,
+        upto: Mapping[StreamKey, int],
         where: str,
         resolve: Callable[[PendingRows], PendingRows],
+        ask: Callable[[str], pa.Table | None] | None = None,
     ) -> None:
-        """`rows`: a micro-batch; `changes`: the whole table, read where the batch is not enough;
-        `resolve` gives rows the ids of their entities.
+        """`changes`: SQL for the table; `upto`: by stream the last row of the micro-batch;
+        `resolve` gives rows the ids of their entities. `ask` asks
+        `changes`, as `t`, by SQL of DataFusion, where the driver can read it itself: that takes no
+        job of Spark.
         """
-        self._rows = rows
+        self._spark = spark
         self._changes = changes
+        self._upto = upto
         self._where = where
         self._resolve = resolve
+        self._ask = ask
         self._landed: dict[frozenset[tuple[StreamKey, int]], PendingRows] = {}
         self._resolved: dict[frozenset[tuple[StreamKey, int]], PendingRows] = {}
         self._reading = threading.Lock()
@@ -247,84 +274,90 @@ class MicroBatch:
 
         Raises `SinkError` where `changes` has lost rows that the table lacks.
         """
-        begin = _begin_of(progress)
+        lacking = self._lacking(progress)
         with self._reading:  # tables that ask at the same time nearly always ask for the same rows
-            if begin not in self._resolved:
-                self._resolved[begin] = self._resolve(self._landed_after(progress))
-            return self._resolved[begin]
+            if lacking not in self._resolved:
+                self._resolved[lacking] = self._resolve(self._landed_behind(lacking))
+            return self._resolved[lacking]
 
     def landed_after(self, progress: TableProgress) -> PendingRows:
         """Return the same rows as `after`, whose ids are what each row alone tells."""
         with self._reading:
-            return self._landed_after(progress)
+            return self._landed_behind(self._lacking(progress))
 
-    def _landed_after(self, progress: TableProgress) -> PendingRows:
-        begin = _begin_of(progress)
-        if begin not in self._landed:
-            pending = self._read_pending(self._rows, progress)
-            if not _dense(pending, progress):
-                bounds = collect_stats(self._with_id(self._rows))
-                pending = self._read_pending(_bounded(self._changes, bounds), progress)
-                self._refuse_holes(pending, progress)
-            self._landed[begin] = pending
-        return self._landed[begin]
-
-    def _read_pending(self, rows: DataFrame, progress: TableProgress) -> PendingRows:
-        rows = self._with_id(_behind(rows, progress))
-        stats_by_stream = collect_stats(rows)
-        held = None
-        count = sum(stats.rows for stats in stats_by_stream.values())
-        if count <= SMALL_RECORDS and content_bytes(rows) <= _limit_bytes(rows.sparkSession):
-            held = rows.toArrow()
-            rows = _local(held, rows)
-        return PendingRows(rows, refine_stats(stats_by_stream, rows), held)
-
-    def _with_id(self, rows: DataFrame) -> DataFrame:
-        columns = [f"`{name}`" for name in COLUMNS]
-        read = rows.selectExpr(*columns, f"{EVENT_SQL} AS event")
-        return read.selectExpr(
-            *columns, *(f"event.{name}" for name in EVENT_DETAILS), f"{DEFAULT_ID} AS id"
+    def _lacking(self, progress: TableProgress) -> frozenset[tuple[StreamKey, int]]:
+        """The streams of which a table with this progress lacks rows, and where it stands."""
+        return frozenset(
+            (key, begin)
+            for key, last in self._upto.items()
+            if (begin := progress[key].ordinal) < last
         )
 
-    def _refuse_holes(self, pending: PendingRows, progress: TableProgress) -> None:
-        for key, stats in pending.stats_by_stream.items():
-            begin = progress[key].ordinal
-            if stats.first != begin + 1 or stats.rows != stats.last - begin:
+    def _landed_behind(self, lacking: frozenset[tuple[StreamKey, int]]) -> PendingRows:
+        if lacking not in self._landed:
+            begin = dict(sorted(lacking))
+            pending = self._read(begin, {key: self._upto[key] for key in begin})
+            self._refuse_holes(pending, begin)
+            self._landed[lacking] = pending
+        return self._landed[lacking]
+
+    def _read(self, begin: Mapping[StreamKey, int], upto: Mapping[StreamKey, int]) -> PendingRows:
+        count = sum(last - begin[key] for key, last in upto.items())
+        limit = _limit_bytes(self._spark) if count <= SMALL_RECORDS else -1
+        rows = self._read_by_driver(begin, upto, limit) if limit >= 0 else None
+        held = None if rows is None else rows.toArrow()
+        if rows is None:
+            changes = self._spark.sql(f"SELECT * FROM {self._changes}")
+            rows = _with_id(rows_between(changes, begin, upto))
+            held = rows.toArrow() if limit >= 0 and content_bytes(rows) <= limit else None
+        if held is None:
+            return PendingRows(rows, refine_stats(collect_stats(rows), rows))
+        return PendingRows(_local(held, rows), held_stats(held), held)
+
+    def _read_by_driver(
+        self, begin: Mapping[StreamKey, int], upto: Mapping[StreamKey, int], limit: int
+    ) -> DataFrame | None:
+        """The rows, read without Spark. None: the driver cannot, or there are more bytes."""
+        if self._ask is None:
+            return None
+        between = between_sql(begin, upto)
+        size = self._ask(f"SELECT {CONTENT_BYTES} AS size FROM {between}")
+        if size is None or (size["size"][0].as_py() or 0) > limit:
+            return None
+        found = self._ask(f"SELECT {', '.join(_quoted(COLUMNS))} FROM {between}")
+        return None if found is None else _with_id(local_relation(self._spark, found))
+
+    def _refuse_holes(self, pending: PendingRows, begin: Mapping[StreamKey, int]) -> None:
+        for key, behind in begin.items():
+            last = self._upto[key]
+            found = pending.stats_by_stream.get(key)
+            if found is None or (found.first, found.last, found.rows) != (
+                *(behind + 1, last),
+                last - behind,
+            ):
                 raise SinkError(
-                    f"changes lacks rows of {key[0]} / {key[1]} between {begin} and {stats.last}",
+                    f"changes lacks rows of {key[0]} / {key[1]} between {behind} and {last}",
                     where=self._where,
                     hint="a row must stay until every table has it: restore changes, or the table "
                     "that lacks them",
                 )
 
 
-def _limit_bytes(spark: SparkSession) -> int:
-    memory_bytes = driver_memory_bytes(spark)
-    return min(SMALL_BYTES, (_UNKNOWN_BYTES if memory_bytes is None else memory_bytes) // _SHARE)
+def _quoted(names: Sequence[str]) -> list[str]:
+    return [f"`{name}`" for name in names]
 
 
-def _begin_of(progress: TableProgress) -> frozenset[tuple[StreamKey, int]]:
-    return frozenset((key, at.ordinal) for key, at in progress.by_stream.items())
-
-
-def _dense(pending: PendingRows, progress: TableProgress) -> bool:
-    return all(
-        stats.first == progress[key].ordinal + 1 and stats.rows == stats.last - stats.first + 1
-        for key, stats in pending.stats_by_stream.items()
+def _with_id(rows: DataFrame) -> DataFrame:
+    """Rows of `changes` with what is read from their envelopes, and the ids that each alone
+    tells.
+    """
+    columns = _quoted(COLUMNS)
+    read = rows.selectExpr(*columns, f"{EVENT_SQL} AS event")
+    return read.selectExpr(
+        *columns, *(f"event.{name}" for name in EVENT_DETAILS), f"{DEFAULT_ID} AS id"
     )
 
 
-def _behind(rows: DataFrame, progress: TableProgress) -> DataFrame:
-    """Rows with a larger ordinal than their stream has in `progress`: what a table lacks (L4)."""
-    by_stream = {
-        key: stream_progress.ordinal
-        for key, stream_progress in progress.by_stream.items()
-        if stream_progress.ordinal
-    }
-    return rows_behind(rows, by_stream)
-
-
-def _bounded(changes: DataFrame, stats_by_stream: BatchStats) -> DataFrame:
-    """Rows of `changes` up to the last ordinal of each stream surveyed."""
-    ends = {key: stats.last for key, stats in stats_by_stream.items()}
-    return rows_between(changes, dict.fromkeys(ends, 0), ends)
+def _limit_bytes(spark: SparkSession) -> int:
+    memory_bytes = driver_memory_bytes(spark)
+    return min(SMALL_BYTES, (_UNKNOWN_BYTES if memory_bytes is None else memory_bytes) // _SHARE)

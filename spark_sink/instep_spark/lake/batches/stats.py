@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
+import pyarrow as pa
 from msgspec.structs import replace
 
 from instep_spark.lake.sql.literals import StreamKey, of_streams
-from instep_spark.lake.sql.supersede import ENTITY, IDENTITY, row_supersedes
+from instep_spark.lake.sql.supersede import ENTITY, IDENTITY, RECORD_KINDS, row_supersedes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
+    "CONTENT_BYTES",
     "BatchStats",
     "StreamStats",
     "Sweep",
     "attempts_began",
     "collect_stats",
     "content_bytes",
+    "held_stats",
     "readable_of",
     "refine_stats",
 ]
@@ -29,6 +32,11 @@ HASHED_RECORDS: Final = 1_000_000
 """In each partition, this many rows are checked for two statements about one entity."""
 _IN_PARTITION: Final = (1 << 33) - 1
 """The lower bits of an id that Spark makes count the rows of its partition."""
+_STATED: Final = ("token", "lineage", "partition", "record_offset", "appended_at", "ends")
+_SURVEYED: Final = (
+    *("consumer", "stream", "ordinal", "kind", "class", "whole", "uuid", "attempt", "id"),
+    *_STATED,
+)
 
 
 class Sweep(msgspec.Struct, frozen=True):
@@ -112,14 +120,86 @@ def collect_stats(rows: DataFrame) -> BatchStats:
     }
 
 
+CONTENT_BYTES: Final = "sum(coalesce(octet_length(body), 0) + coalesce(octet_length(envelope), 0))"
+"""SQL of Spark and DataFusion: the size of bodies and envelopes. To read them all takes as long as
+all other statistics, so it is asked for few rows only."""
+
+
 def content_bytes(rows: DataFrame) -> int:
-    """The size of bodies and envelopes. To read them all takes as long as all other statistics, so
-    it is asked for few rows only.
-    """
-    (found,) = rows.selectExpr(
-        "sum(coalesce(octet_length(body), 0) + coalesce(octet_length(envelope), 0))"
-    ).collect()
+    """`CONTENT_BYTES` of these rows."""
+    (found,) = rows.selectExpr(CONTENT_BYTES).collect()
     return int(found[0] or 0)
+
+
+class _Statement(NamedTuple):
+    """What decides which of two statements about an entity is newer, as Arrow has it."""
+
+    token: str
+    lineage: int
+    partition: str
+    record_offset: int
+    appended_us: int
+    ends: bool
+
+    def supersedes(self, other: _Statement) -> bool:
+        """`row_supersedes`."""
+        if self.lineage != other.lineage:
+            return False
+        if not (self.token or other.token or other.ends):
+            return False
+        if min(self.record_offset, other.record_offset) >= 0 and self.partition == other.partition:
+            return self.record_offset > other.record_offset
+        return self.appended_us > other.appended_us
+
+
+def held_stats(held: pa.Table) -> BatchStats:
+    """The statistics of rows that the driver holds, without a job of Spark: what `collect_stats`
+    and `refine_stats` find together, but that no two entities are taken for one.
+    """
+    columns = {name: held[name].to_pylist() for name in _SURVEYED}
+    for name in ("appended_at", "committed_at"):
+        columns[name] = held[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+    own: dict[StreamKey, list[int]] = {}
+    for at, key in enumerate(zip(columns["consumer"], columns["stream"], strict=True)):
+        own.setdefault(key, []).append(at)
+    return {key: _stats_of(key, own[key], columns, held["body"]) for key in sorted(own)}
+
+
+def _stats_of(
+    key: StreamKey, own: list[int], columns: Mapping[str, list[Any]], bodies: pa.ChunkedArray
+) -> StreamStats:
+    ordinal, kind, whole = columns["ordinal"], columns["kind"], columns["whole"]
+    own = sorted(own, key=ordinal.__getitem__)
+    header = [columns[name] for name in _STATED]
+    last: dict[str, _Statement] = {}
+    repeated = backwards = False
+    for at in own:
+        if kind[at] not in RECORD_KINDS or not whole[at]:
+            continue
+        entity, row = columns["id"][at], _Statement(*(values[at] for values in header))
+        before = last.get(entity)
+        if before is not None:
+            repeated = True
+            backwards = backwards or before.supersedes(row)
+        last[entity] = row
+    appended = [us for at in own if (us := columns["appended_at"][at]) is not None]
+    return StreamStats(
+        ordinal[own[0]],
+        ordinal[own[-1]],
+        len(own),
+        repeated,
+        frozenset(columns["class"][at] for at in own),
+        sum(columns["uuid"][at] != "" for at in own),
+        sum(not whole[at] for at in own),
+        min(appended, default=None),
+        tuple(
+            Sweep(key, ordinal[at], columns["attempt"][at], readable_of(bodies[at].as_py()))
+            for at in own
+            if kind[at] == "SWEEP"
+        ),
+        columns["committed_at"][own[-1]],
+        backwards,
+    )
 
 
 def refine_stats(stats_by_stream: BatchStats, rows: DataFrame) -> BatchStats:

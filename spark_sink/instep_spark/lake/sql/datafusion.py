@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from instep_spark.lake.sql.literals import text
+from instep_spark.lake.sql.literals import NAMED_STREAMS, StreamKey, in_stream, text
 
-__all__ = ["query", "rows_among"]
+__all__ = ["between_sql", "query", "rows_among"]
 
 _LISTED: Final = 2_000
 """So many values a list has at most: to parse one of 20,000 takes half a second …"""
@@ -33,6 +33,26 @@ def rows_among(column: str, values: Iterable[str]) -> Callable[[str], str] | Non
     # The left side of a join is held in memory, so that is the list. Of `IN (SELECT …)` it is the
     # relation.
     return lambda relation: f"({listed}) JOIN {relation} ON {column} = listed"
+
+
+def between_sql(begin: Mapping[StreamKey, int], upto: Mapping[StreamKey, int]) -> str:
+    """SQL, what follows FROM: the rows of `t` of these streams behind the ordinal in `begin` and up
+    to the one in `upto`; both have the same streams. It is `rows_between` for DataFusion.
+    """
+    if len(upto) <= NAMED_STREAMS:
+        bounds = (
+            f"({in_stream(key)} AND ordinal > {begin[key]} AND ordinal <= {last})"
+            for key, last in upto.items()
+        )
+        return f"t WHERE {' OR '.join(bounds) or 'false'}"
+    listed = ", ".join(
+        f"({text(key[0])}, {text(key[1])}, {begin[key]}, {last})" for key, last in upto.items()
+    )
+    return (
+        f"(VALUES {listed}) AS asked (asker, asked, begin_at, end_at) JOIN (SELECT * FROM t WHERE "
+        f"ordinal > {min(begin.values())} AND ordinal <= {max(upto.values())}) t "
+        "ON consumer = asker AND stream = asked AND ordinal > begin_at AND ordinal <= end_at"
+    )
 
 
 def query(table: DeltaTable, sql: str) -> pa.Table:

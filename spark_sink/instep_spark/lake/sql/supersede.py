@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from instep.model.ordering import SPARK_PLACE, Place, supersedes_sql
-from instep_spark.lake.sql.literals import StreamKey, ordinals
+from instep_spark.lake.sql.literals import NAMED_STREAMS, StreamKey, in_stream, ordinals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -81,7 +81,12 @@ def outdated(stored: DataFrame, swept: Mapping[StreamKey, int]) -> DataFrame:
     made = {key: ordinal for key, ordinal in swept.items() if ordinal}
     if not made:
         return stored
-    joined = stored.join(ordinals(stored.sparkSession, swept=made), ["consumer", "stream"], "left")
+    if len(made) > NAMED_STREAMS:
+        of_stream = ordinals(stored.sparkSession, swept=made)
+        joined = stored.join(of_stream, ["consumer", "stream"], "left")
+    else:
+        cases = (f"WHEN {in_stream(key)} THEN {ordinal}L" for key, ordinal in made.items())
+        joined = stored.selectExpr("*", f"CASE {' '.join(cases)} END AS swept")
     others = [f"`{name}`" for name in stored.columns if name not in ("lineage", "token")]
     return joined.selectExpr(
         *others,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -15,7 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.errors import SinkError
-from instep_spark.lake.batches.micro_batch import Segment, local_relation
+from instep_spark.lake.batches.micro_batch import (
+    NAMED_ENTITIES,
+    PendingRows,
+    Segment,
+    local_relation,
+    materialized,
+)
 from instep_spark.lake.batches.progress import (
     RECENT_COMMITS,
     CommitMetadata,
@@ -27,7 +33,10 @@ from instep_spark.lake.batches.progress import (
 )
 from instep_spark.lake.deletion_vectors.delta_log import VECTORS_PROPERTY
 from instep_spark.lake.merge import Merge, MergeOutcome
-from instep_spark.lake.sql.literals import StreamKey
+from instep_spark.lake.sql.datafusion import rows_among
+from instep_spark.lake.sql.dialect import DATAFUSION, SPARK, Dialect
+from instep_spark.lake.sql.literals import StreamKey, text
+from instep_spark.lake.sql.supersede import ENTITY, IDENTITY
 from instep_spark.lake.tables.delta_rs_table import DeltaRsTable
 from instep_spark.lake.tables.schema import (
     FEED_PROPERTY,
@@ -134,7 +143,11 @@ class LakeTable:
         Raises `StoreVersionError` for one of another version and `SinkError` for one with rows of
         which no commit tells how far they have come (L2).
         """
-        if not table_exists(spark, self.sql):
+        described = None
+        if self.by_driver is not None and not self._clause:
+            # A job of Spark or two for each table, only to begin, would cost more than a batch.
+            described = self.by_driver.described()
+        if described is None and not table_exists(spark, self.sql):
             parted = ", ".join(f"`{name}`" for name in self.table.partitioned_by)
             spark.sql(
                 f"CREATE TABLE IF NOT EXISTS {self.sql} ({self.table.ddl()}) USING delta "
@@ -155,9 +168,13 @@ class LakeTable:
                 self._properties = {}
                 return
         self._is_empty = False
-        self._properties = self._read_properties(spark)
+        self._properties = self._read_properties(spark) if described is None else described
         check_version(self._properties.get(VERSION_PROPERTY, ""), self._where)
-        metadata = read_commit_metadata(spark, self.sql)
+        metadata = None
+        if described is not None and self.by_driver is not None:
+            metadata = metadata_of_content(self.by_driver.commits(RECENT_COMMITS))
+        if metadata is None:
+            metadata = read_commit_metadata(spark, self.sql)
         if metadata is None:
             if not to_replace:
                 self._refuse_rows(spark)
@@ -202,24 +219,36 @@ class LakeTable:
         )
         return ",".join(name for name in wanted if name in names)
 
-    def use_driver(self, spark: SparkSession) -> None:
-        """Let the driver read and merge few rows, where its files are those of Spark."""
+    def use_driver(self, spark: SparkSession, *, proven: bool = False) -> None:
+        """Let the driver read and merge few rows, where its files are those of Spark; `proven`:
+        those of another table of the lake are.
+        """
+        if self.by_driver is not None or not self._where.startswith("file:"):
+            return
         local = not is_connect(spark) and (spark.sparkContext.master or "").startswith("local")
-        if self._where.startswith("file:") and (local or self.is_seen_here(spark)):
+        if local or (proven and self._is_ours()) or self.is_seen_here(spark):
             self.by_driver = DeltaRsTable(self._where)
 
+    def _is_ours(self) -> bool:
+        """Whether the folder is on a disk of this machine, because a network may show old files for
+        a while; and of this user, so that both may write in it.
+        """
+        folder = folder_of(self._where)
+        try:
+            return folder.stat().st_uid == os.geteuid() and is_on_local_disk(folder)
+        except OSError:
+            return False
+
     def is_seen_here(self, spark: SparkSession) -> bool:
-        """Whether the folder of the table here is the one that a cluster or a server reads: on a
-        disk of this machine, because a network may show old files for a while; of this user, so
-        that both may write in it; and what is written here, Spark finds there.
+        """Whether the folder of the table here is the one that a cluster or a server reads: it is
+        ours, and what is written here, Spark finds there.
         """
         from pyspark.errors import PySparkException  # noqa: PLC0415 — half a second to import
 
-        folder = folder_of(self._where)
-        proof = folder / f"{uuid4()}.proof"
+        if not self._is_ours():
+            return False
+        proof = folder_of(self._where) / f"{uuid4()}.proof"
         try:
-            if folder.stat().st_uid != os.geteuid() or not is_on_local_disk(folder):
-                return False
             proof.write_text(uuid4().hex)
         except OSError:
             return False
@@ -291,6 +320,37 @@ class LakeTable:
         """
         return held
 
+    def stored_of(
+        self,
+        pending: PendingRows,
+        segment: Segment,
+        queries: Callable[[str, Callable[[str], str], Dialect], Sequence[str]],
+    ) -> list[DataFrame]:
+        """What queries find of the entities that the segment names. `queries` makes them, of SQL
+        for the table, of what leaves of a relation the rows of the entities, and for an engine.
+        Where the rows of the segment are held, no table is read any more for what follows.
+        """
+        spark = segment.rows.sparkSession
+        # Composed rows may have other ids than those that have landed.
+        ids = None if self.progress.changing() & segment.last.keys() else pending.ids()
+        named = None if ids is None or self.by_driver is None else rows_among("id", ids)
+        if self.by_driver is not None and named is not None:
+            found = [self.by_driver.query(sql) for sql in queries("t", named, DATAFUSION)]
+            known = [one for one in found if one is not None]
+            if len(known) == len(found):
+                return [local_relation(spark, one) for one in known]
+        if ids is not None and len(ids) <= NAMED_ENTITIES:
+            # Names in a condition need no join, which Spark would run apart.
+            chosen = f"WHERE id IN ({', '.join(map(text, ids)) or 'NULL'})"
+        else:
+            rows = segment.rows.where(ENTITY).select(*IDENTITY).distinct()
+            rows.createOrReplaceTempView("instep_named")
+            chosen = "LEFT SEMI JOIN instep_named USING (consumer, stream, id)"
+        made = queries(self.sql, lambda relation: f"{relation} {chosen}", SPARK)
+        stored = list(map(spark.sql, made))
+        # One look at the table for all that follows.
+        return list(map(materialized, stored)) if pending.small else stored
+
     def read(self, spark: SparkSession) -> DataFrame:
         """The table as it is now."""
         return spark.sql(f"SELECT * FROM {self.sql}")
@@ -317,11 +377,11 @@ class LakeTable:
         progress: TableProgress,
         merge: Merge,
         rows: DataFrame | pa.Table,
-        *,
-        small: bool = False,
+        pending: PendingRows | None = None,
     ) -> None:
         """Merge `rows`; `progress` is durable with it, or with the next commit where no row
-        changes. `small`: the driver may hold them.
+        changes. `pending`: the rows that they are built from; where these are small, the driver
+        holds what it merges.
 
         Raises `OvertakenError` as `commit` does.
         """
@@ -329,7 +389,7 @@ class LakeTable:
             held = rows.select(merge.source_columns(rows.column_names))
         else:
             rows = rows.select(merge.source_columns(rows.columns))
-            held = rows.toArrow() if small else None
+            held = pending.collected(rows) if pending is not None and pending.small else None
         if held is not None:
             if self.by_driver is not None:
                 metadata = CommitMetadata(progress, self._commits + 1)
@@ -364,6 +424,17 @@ class LakeTable:
 
     def commit_progress(self, spark: SparkSession, progress: TableProgress) -> None:
         """Make progress durable that changes no row."""
+        metadata = CommitMetadata(progress, self._commits + 1)
+        outcome = MergeOutcome.UNFIT
+        if self.by_driver is not None:
+            outcome = self.by_driver.commit_metadata(metadata)
+        if outcome is MergeOutcome.OVERTAKEN:
+            raise self._overtaken()
+        if outcome is MergeOutcome.MERGED:
+            was_empty = self._is_empty
+            self._committed(metadata)
+            self._is_empty = was_empty
+            return
         self.commit(spark, progress, f"UPDATE {self.sql} SET consumer = consumer WHERE false")
 
     def after(self, segment: Segment, by_uuid: set[StreamKey] | None = None) -> TableProgress:

@@ -45,8 +45,12 @@ T = TypeVar("T")
 class DeltaRsTable:
     """A table that the driver itself can read and write."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, any_size: bool = False) -> None:
+        """`any_size`: the table is only read, and of its rows those that few ordinals or times
+        bound, however many bytes it has.
+        """
         self._url = url
+        self._any_size = any_size
         self._table: DeltaTable | None = None
         self._merge_on_read = MergeOnReadTable(url)
 
@@ -70,6 +74,22 @@ class DeltaRsTable:
         """The last commits, the newest first; none where there is no table. Raises `SinkError`."""
         return self._guarded(lambda: self._commits(limit), [])
 
+    def described(self) -> dict[str, str] | None:
+        """The properties of the table. None: there is none that the driver reads. Raises
+        `SinkError`.
+        """
+        try:
+            return self._guarded(self._described, None)
+        except TableNotFoundError:
+            return None
+
+    def commit_metadata(self, metadata: CommitMetadata) -> MergeOutcome:
+        """Make a commit that changes no row and carries `metadata`. Raises `SinkError`."""
+        try:
+            return self._guarded(lambda: self._commit_metadata(metadata), MergeOutcome.UNFIT)
+        except CommitFailedError:
+            return MergeOutcome.OVERTAKEN
+
     def query(self, sql: str) -> pa.Table | None:
         """Return what a query of DataFusion finds, in which the table is `t`. None: Spark is to ask
         instead. Raises `SinkError`.
@@ -79,7 +99,7 @@ class DeltaRsTable:
     def _guarded(self, do: Callable[[], T], unfit: T) -> T:
         try:
             return do()
-        except CommitFailedError:
+        except (CommitFailedError, TableNotFoundError):
             raise
         except DeltaProtocolError:
             return unfit
@@ -117,9 +137,33 @@ class DeltaRsTable:
         table.update_incremental()
         if table.metadata().configuration.get(FEED_PROPERTY) == "true":
             return None
+        if self._any_size:
+            return table
         sizes = pa.table(table.get_add_actions())["size_bytes"]
         most = _LARGE_MARKED_BYTES if _marks_rows(table) else _LARGE_BYTES
         return None if sum(sizes.to_pylist()) > most else table
+
+    def _described(self) -> dict[str, str]:
+        return dict(DeltaTable(self._url).metadata().configuration)
+
+    def _commit_metadata(self, metadata: CommitMetadata) -> MergeOutcome:
+        if self.was_replaced():
+            return MergeOutcome.OVERTAKEN
+        table = self._open()
+        if table is None or _marks_rows(table):
+            return MergeOutcome.UNFIT
+        made = table.transaction_version(APPLICATION)
+        if made is not None and made >= metadata.number:
+            return MergeOutcome.OVERTAKEN
+        table.create_write_transaction(
+            [],
+            "append",
+            table.schema(),
+            table.metadata().partition_columns,
+            commit_properties=_properties(metadata),
+            post_commithook_properties=_HOOKS,
+        )
+        return MergeOutcome.MERGED
 
     def _query(self, sql: str) -> pa.Table | None:
         table = self._open()
@@ -137,16 +181,15 @@ class DeltaRsTable:
         before = table.version()
         if _marks_rows(table):
             return self._merge_on_read.merge(table, merge, rows, metadata)
-        merge.run(
-            table,
-            rows,
-            CommitProperties(
-                custom_metadata={"userMetadata": metadata.encode()},
-                app_transactions=[deltalake.Transaction(APPLICATION, metadata.number)],
-            ),
-            _HOOKS,
-        )
+        merge.run(table, rows, _properties(metadata), _HOOKS)
         return MergeOutcome.MERGED if table.version() > before else MergeOutcome.UNCHANGED
+
+
+def _properties(metadata: CommitMetadata) -> CommitProperties:
+    return CommitProperties(
+        custom_metadata={"userMetadata": metadata.encode()},
+        app_transactions=[deltalake.Transaction(APPLICATION, metadata.number)],
+    )
 
 
 def _marks_rows(table: DeltaTable) -> bool:

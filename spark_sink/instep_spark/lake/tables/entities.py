@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -14,9 +15,11 @@ from instep_spark.lake.batches.micro_batch import PendingRows, Segment
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import Sweep
 from instep_spark.lake.merge import Merge
+from instep_spark.lake.sql.dialect import Dialect
 from instep_spark.lake.sql.literals import StreamKey, in_stream, of_streams, text
 from instep_spark.lake.sql.supersede import (
     ENTITY,
+    HEADER,
     IDENTITY,
     RECORD_KINDS,
     effective_rows,
@@ -92,7 +95,7 @@ class EntitiesTable(LakeTable):
             return
         rows = segment.rows.where(ENTITY)
         if pending.backwards or by_uuid:
-            stored = self.read(spark).alias("t").where(of_streams(segment.last))
+            (stored,) = self.stored_of(pending, segment, partial(_headers, segment))
             known = outdated(stored, self.progress.swept(by_uuid))
             rows, fresh = effective_rows(rows, known), "true"
         if pending.repeated or by_uuid:
@@ -100,9 +103,9 @@ class EntitiesTable(LakeTable):
         if by_uuid:
             rows = _marked(rows, segment)
         if by_uuid and "proven" in self._names:
-            self._prove(spark, segment)
+            self._prove(spark, pending, segment)
         merge = self._merge(segment.last, fresh, by_uuid=bool(by_uuid))
-        self.merge(spark, progress, merge, self.project(rows), small=pending.small)
+        self.merge(spark, progress, merge, self.project(rows), pending)
 
     def _by_uuid(self, pending: PendingRows, key: StreamKey) -> bool:
         return self.progress[key].by_uuid or pending.stats_by_stream[key].keyed > 0
@@ -115,19 +118,19 @@ class EntitiesTable(LakeTable):
             updates["key"] = "CASE WHEN s.token = '' THEN t.key ELSE s.key END"
         return Merge(IDENTITY, tuple(keys), updates, taken, counts=fresh, ends="s.ends")
 
-    def _prove(self, spark: SparkSession, segment: Segment) -> None:
+    def _prove(self, spark: SparkSession, pending: PendingRows, segment: Segment) -> None:
         """Mark what a baseline shows to exist, also where a newer statement keeps its content."""
-        shown = segment.rows.where(f"{ENTITY} AND token = '' AND NOT ends")
-        shown = shown.groupBy("consumer", "stream", "id").agg({"attempt": "max"})
-        shown.withColumnRenamed("max(attempt)", "attempt").createOrReplaceTempView("instep_shown")
-        self.commit(
-            spark,
-            self.progress,
-            f"""MERGE INTO {self.sql} t USING instep_shown s
-                ON t.consumer = s.consumer AND t.stream = s.stream AND t.id = s.id
-                WHEN MATCHED AND (t.attempt < s.attempt OR NOT t.proven)
-                THEN UPDATE SET t.attempt = s.attempt, t.proven = true""",
+        if segment.held is not None and not _has_baseline(segment.held):
+            return
+        merge = Merge(
+            IDENTITY,
+            tuple(segment.last),
+            {"attempt": "s.attempt", "proven": "true"},
+            {},
+            counts="(t.attempt < s.attempt OR NOT t.proven)",
         )
+        shown = _shown(segment).withColumnRenamed("shown", "attempt")
+        self.merge(spark, self.progress, merge, shown, pending)
 
     def count_sweep(self, spark: SparkSession, sweeps: list[Sweep]) -> dict[StreamKey, SweepCount]:
         """Count the entities of the stream of each sweep, and what the sweep finds."""
@@ -206,12 +209,33 @@ def _marked(rows: DataFrame, segment: Segment) -> DataFrame:
     """Return `rows` with the mark of each baseline row of the segment that itself changes
     nothing.
     """
+    if segment.held is not None and not _has_baseline(segment.held):
+        return rows
+    others = [f"`{name}`" for name in rows.columns if name != "attempt"]
+    joined = rows.join(_shown(segment), ["consumer", "stream", "id"], "left")
+    return joined.selectExpr(*others, "greatest(attempt, shown) AS attempt")
+
+
+def _has_baseline(held: pa.Table) -> bool:
+    records = held.filter(pc.is_in(held["kind"], pa.array(RECORD_KINDS)))
+    return bool(pc.any(pc.equal(records["token"], "")).as_py())
+
+
+def _shown(segment: Segment) -> DataFrame:
+    """What a baseline shows to exist in the segment, with the last attempt that does."""
     shown = segment.rows.where(f"{ENTITY} AND token = '' AND NOT ends")
     shown = shown.groupBy("consumer", "stream", "id").agg({"attempt": "max"})
-    shown = shown.withColumnRenamed("max(attempt)", "shown")
-    others = [f"`{name}`" for name in rows.columns if name != "attempt"]
-    joined = rows.join(shown, ["consumer", "stream", "id"], "left")
-    return joined.selectExpr(*others, "greatest(attempt, shown) AS attempt")
+    renamed: DataFrame = shown.withColumnRenamed("max(attempt)", "shown")
+    return renamed
+
+
+def _headers(
+    segment: Segment, table: str, named: Callable[[str], str], _dialect: Dialect
+) -> list[str]:
+    """The query of the stored statements of entities, by their headers."""
+    columns = ", ".join(f"`{name}`" for name in (*IDENTITY, *HEADER))
+    stored = f"(SELECT * FROM {table} t WHERE {of_streams(segment.last)})"
+    return [f"SELECT {columns} FROM {named(stored)}"]
 
 
 def _removed(sweep: Sweep) -> str:

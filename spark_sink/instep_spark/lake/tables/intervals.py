@@ -10,19 +10,15 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from instep_spark.lake.batches.micro_batch import (
-    NAMED_ENTITIES,
     SMALL_RECORDS,
     PendingRows,
     Segment,
-    local_relation,
-    materialized,
 )
 from instep_spark.lake.batches.progress import TableProgress
 from instep_spark.lake.batches.stats import Sweep, attempts_began
 from instep_spark.lake.merge import Merge
-from instep_spark.lake.sql.datafusion import rows_among
-from instep_spark.lake.sql.dialect import DATAFUSION, SPARK, Dialect
-from instep_spark.lake.sql.literals import of_streams, text
+from instep_spark.lake.sql.dialect import Dialect
+from instep_spark.lake.sql.literals import of_streams
 from instep_spark.lake.sql.supersede import (
     END_TOKEN,
     ENTITY,
@@ -111,8 +107,8 @@ class IntervalTable(LakeTable):
         stored.join(touched, list(IDENTITY), "semi").createOrReplaceTempView("instep_open")
         moved: DataFrame | pa.Table = spark.sql(self.moved(segment.held))
         if pending.whole is not None and segment.held is not None:
-            moved = self.completed(moved.toArrow(), pending.whole)
-        self.merge(spark, progress, self._merge(segment), moved, small=pending.small)
+            moved = self.completed(pending.collected(moved), pending.whole)
+        self.merge(spark, progress, self._merge(segment), moved, pending)
 
     def _merge(self, segment: Segment) -> Merge:
         taken = {column.name: f"s.`{column.name}`" for column in self.table.columns}
@@ -149,30 +145,16 @@ class IntervalTable(LakeTable):
         """Return the open rows of the entities that the segment names, and what is remembered of
         their closed ones.
         """
-        spark = segment.rows.sparkSession
-        # Composed rows may have other ids than those that have landed.
-        ids = None if self.progress.changing() & segment.last.keys() else pending.ids()
-        content = ids is None or pending.content_counts()
-        named = None if ids is None or self.by_driver is None else rows_among("id", ids)
-        if self.by_driver is not None and named is not None:
-            queries = self._known_queries(pending, segment, "t", named, DATAFUSION, content=content)
-            stored_rows, closed_rows = map(self.by_driver.query, queries)
-            if stored_rows is not None and closed_rows is not None:
-                return local_relation(spark, stored_rows), local_relation(spark, closed_rows)
-        if ids is not None and len(ids) <= NAMED_ENTITIES:
-            # Names in a condition need no join, which Spark would run apart.
-            chosen = f"WHERE id IN ({', '.join(map(text, ids)) or 'NULL'})"
-        else:
-            rows = segment.rows.where(ENTITY).select(*IDENTITY).distinct()
-            rows.createOrReplaceTempView("instep_named")
-            chosen = "LEFT SEMI JOIN instep_named USING (consumer, stream, id)"
-        queries = self._known_queries(
-            *(pending, segment, self.sql, lambda relation: f"{relation} {chosen}", SPARK),
-            content=content,
+        composed = bool(self.progress.changing() & segment.last.keys())
+        content = composed or pending.content_counts()
+        stored, closed = self.stored_of(
+            pending,
+            segment,
+            lambda table, named, dialect: self._known_queries(
+                pending, segment, table, named, dialect, content=content
+            ),
         )
-        stored, closed = map(spark.sql, queries)
-        # One look at the table for all that follows.
-        return (materialized(stored), materialized(closed)) if pending.small else (stored, closed)
+        return stored, closed
 
     def _known_queries(
         self,

@@ -21,6 +21,7 @@ from instep_spark.lake.sql.literals import of_streams, text
 from instep_spark.lake.sql.supersede import RECORD
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.lake.tables.composer import UNRESOLVED
+from instep_spark.lake.tables.delta_rs_table import DeltaRsTable
 from instep_spark.lake.tables.schema import HEALTH
 from instep_spark.place import LakePlace
 
@@ -33,6 +34,7 @@ _NO_FACTS: Final = """
     SELECT '' AS consumer, '' AS stream, '' AS fact, '' AS name, 0L AS count, '' AS body,
            CAST(NULL AS TIMESTAMP) AS at
     WHERE false"""
+_FACTS: Final = "SELECT consumer, stream, fact, name, count, body, at FROM {}"
 _ZONE: Final = f"""CASE
     WHEN worst > retention THEN '{Fidelity.LOST}'
     WHEN worst > retention * {AT_RISK_SHARE} THEN '{Fidelity.AT_RISK}'
@@ -52,6 +54,14 @@ class StreamHealthTable(LakeTable):
     def __init__(self, place: LakePlace) -> None:
         super().__init__(HEALTH, place)
         self.facts = place.table("stream_facts")
+        self.facts_by_driver: DeltaRsTable | None = None
+        self._facts_at = place.location("stream_facts")
+
+    def use_driver(self, spark: SparkSession, *, proven: bool = False) -> None:
+        """See `LakeTable`."""
+        super().use_driver(spark, proven=proven)
+        if self.by_driver is not None and self.facts_by_driver is None:
+            self.facts_by_driver = DeltaRsTable(self._facts_at)
 
     def concerned(self, held: pa.Table) -> pa.Table:
         """All rows, without their contents."""
@@ -65,8 +75,8 @@ class StreamHealthTable(LakeTable):
         # A row about several entities comes once for each.
         rows = segment.rows.dropDuplicates(["consumer", "stream", "ordinal", "kind"])
         rows.createOrReplaceTempView("instep_rows")
-        facts = f"SELECT * FROM {self.facts}" if has_facts else _NO_FACTS
-        spark.sql(facts).createOrReplaceTempView("instep_facts")
+        facts = self._facts(spark) if has_facts else spark.sql(_NO_FACTS)
+        facts.createOrReplaceTempView("instep_facts")
         self._stored(spark, segment).createOrReplaceTempView("instep_minutes")
         held = [
             f"({text(key[0])}, {text(key[1])}, {deferred.ordinal},"
@@ -132,7 +142,16 @@ class StreamHealthTable(LakeTable):
         taken = {column.name: f"s.`{column.name}`" for column in self.table.columns}
         # A MERGE of Spark would compute these few rows twice.
         merge = Merge(("consumer", "stream", "minute"), tuple(segment.last), taken, taken)
-        self.merge(spark, self.after(segment), merge, minutes, small=True)
+        self.merge(spark, self.after(segment), merge, minutes, pending)
+
+    def _facts(self, spark: SparkSession) -> DataFrame:
+        """The facts of all streams."""
+        found = None
+        if self.facts_by_driver is not None:
+            found = self.facts_by_driver.query(_FACTS.format("t"))
+        return (
+            spark.sql(_FACTS.format(self.facts)) if found is None else local_relation(spark, found)
+        )
 
     def _stored(self, spark: SparkSession, segment: Segment) -> DataFrame:
         """The minutes of the segment that the table has."""

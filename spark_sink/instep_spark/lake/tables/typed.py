@@ -46,7 +46,7 @@ class TypedTable(ProjectionTable):
         meaning = f"Each {entity_class} that exists, with its members. {self._class.meaning}"
         super().__init__(place, projection_schema(name, meaning.strip(), columns), (entity_class,))
 
-    def use_driver(self, spark: SparkSession) -> None:
+    def use_driver(self, spark: SparkSession, *, proven: bool = False) -> None:
         """Leave all to Spark: a merge of delta-rs (1.6) panics over some columns of lists."""
 
     def project(self, rows: DataFrame) -> DataFrame:

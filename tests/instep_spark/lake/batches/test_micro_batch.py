@@ -9,7 +9,9 @@ import pytest
 
 from instep_spark.lake.batches.micro_batch import MicroBatch
 from instep_spark.lake.batches.progress import StreamProgress, TableProgress
-from tests.instep_spark.lake.lake_kit import changes
+from instep_spark.lake.tables.delta_rs_table import DeltaRsTable
+from instep_spark.place import LakePlace
+from tests.instep_spark.lake.lake_kit import changes, ends
 from tests.instep_spark.lake.log_kit import START_US, Row, land
 
 if TYPE_CHECKING:
@@ -24,18 +26,20 @@ ROWS = [
 ]
 
 
+@pytest.mark.parametrize("by_driver", [True, False])
 def test_few_rows_with_small_contents_are_held(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_driver: bool
 ) -> None:
     land(tmp_path, ROWS)
-    landed = changes(spark, tmp_path)
-    (total,) = landed.selectExpr("sum(octet_length(body))").collect()
+    ask = DeltaRsTable((tmp_path / "changes").as_uri(), any_size=True).query if by_driver else None
+    table = LakePlace(tmp_path.as_uri()).table("changes")
+    (total,) = changes(spark, tmp_path).selectExpr("sum(octet_length(body))").collect()
     assert total[0]
 
     def held(records: int, size_bytes: int) -> bool:
         monkeypatch.setattr("instep_spark.lake.batches.micro_batch.SMALL_RECORDS", records)
         monkeypatch.setattr("instep_spark.lake.batches.micro_batch.SMALL_BYTES", size_bytes)
-        batch = MicroBatch(landed, landed, str(tmp_path), lambda pending: pending)
+        batch = MicroBatch(spark, table, ends(ROWS), str(tmp_path), lambda pending: pending, ask)
         pending = batch.after(TableProgress())
         assert pending.rows.count() == len(ROWS)
         return pending.small
@@ -47,7 +51,7 @@ def test_few_rows_with_small_contents_are_held(
 
 def test_l4_a_table_reads_the_rows_that_it_lacks(spark: SparkSession, tmp_path: Path) -> None:
     land(tmp_path, ROWS)
-    landed = changes(spark, tmp_path)
-    batch = MicroBatch(landed, landed, str(tmp_path), lambda pending: pending)
+    table = LakePlace(tmp_path.as_uri()).table("changes")
+    batch = MicroBatch(spark, table, ends(ROWS), str(tmp_path), lambda pending: pending)
     pending = batch.after(TableProgress({("c", "s"): StreamProgress(3)}))
     assert sorted(row.ordinal for row in pending.rows.collect()) == [4, 5]

@@ -21,7 +21,7 @@ from instep_spark.lake.pipeline import LakeSettings
 from instep_spark.lake.tables.composed import ComposedTable
 from instep_spark.place import LakePlace
 from tests.instep_spark.lake.change_only_kit import ChangeOnly, ChangeRecords, bodies_of_a_store
-from tests.instep_spark.lake.lake_kit import changes, check_verified, frame, pipeline, read
+from tests.instep_spark.lake.lake_kit import check_verified, ends, landed, pipeline, read
 from tests.instep_spark.lake.log_kit import START_US, Change, Provider, Row, land
 
 if TYPE_CHECKING:
@@ -71,14 +71,14 @@ def test_random_changes_in_random_micro_batches(
     followers = ["entity_history"]
     made = pipeline(spark, tmp_path, tables=followers)
     half = log[: len(log) // 2]
-    made.apply(frame(spark, tmp_path, chance.sample(half, len(half) // 2)))
+    made.apply(spark, ends(chance.sample(half, len(half) // 2)))
     made = pipeline(spark, tmp_path, tables=followers)
-    made.apply(changes(spark, tmp_path))
+    made.apply(spark, landed(tmp_path))
     made.settle(spark)
     assert bodies(tmp_path, "s1") == store(log)
     check_history(tmp_path)
     before = {name: read(tmp_path, name) for name in ("composed", "entities", "entity_history")}
-    pipeline(spark, tmp_path, tables=followers).apply(frame(spark, tmp_path, half[:3]))
+    pipeline(spark, tmp_path, tables=followers).apply(spark, ends(half[:3]))
     assert {name: read(tmp_path, name) for name in before} == before
     DeltaTable(tmp_path / "entities").update(new_values={"body": "'{}'"}, predicate="id = 'u1'")
     found = Lake(tmp_path.as_uri(), spark, tables=[]).verify()
@@ -96,9 +96,9 @@ def test_v3_2_5_2_change_records_in_random_micro_batches(
     land(tmp_path, rows)
     followers = ["entity_history"]
     # Up to the first CHANGE it is a stream of whole entities.
-    pipeline(spark, tmp_path, tables=followers).apply(frame(spark, tmp_path, rows[:first]))
+    pipeline(spark, tmp_path, tables=followers).apply(spark, ends(rows[:first]))
     made = pipeline(spark, tmp_path, tables=followers)
-    made.apply(changes(spark, tmp_path))
+    made.apply(spark, landed(tmp_path))
     made.settle(spark)
     assert bodies(tmp_path, "s1") == log.truth
     check_history(tmp_path)
@@ -141,10 +141,10 @@ def test_what_cannot_be_joined_is_counted_and_a_stop_half_way_loses_nothing(
     monkeypatch.setattr(ComposedTable, "sweep", stopping)
     tables = ["entity_history", "stream_health"]
     with pytest.raises(KeyError):
-        pipeline(spark, tmp_path, tables=tables).apply(changes(spark, tmp_path))
+        pipeline(spark, tmp_path, tables=tables).apply(spark, landed(tmp_path))
     monkeypatch.undo()
     assert bodies(tmp_path, "s1") == {"u1": {"uuid": "u1", "name": "Bern", "port": {"speed": 40}}}
-    pipeline(spark, tmp_path, tables=tables).apply(changes(spark, tmp_path))
+    pipeline(spark, tmp_path, tables=tables).apply(spark, landed(tmp_path))
     assert bodies(tmp_path, "s1") == {"u1": {"uuid": "u1", "name": "Bern"}}
     check_history(tmp_path)
     (health,) = read(tmp_path, "stream_health")
@@ -154,7 +154,7 @@ def test_what_cannot_be_joined_is_counted_and_a_stop_half_way_loses_nothing(
     assert "no JSON object" in found[5]
     # What a redelivery brings is known.
     land(tmp_path, [change(9, "u1", {"uuid": "u1"}, attempt=2, appended_at=START_US + 1)])
-    pipeline(spark, tmp_path, tables=tables).apply(changes(spark, tmp_path))
+    pipeline(spark, tmp_path, tables=tables).apply(spark, landed(tmp_path))
     assert bodies(tmp_path, "s1") == {"u1": {"uuid": "u1", "name": "Bern"}}
     check_verified(spark, tmp_path)
 
@@ -172,7 +172,7 @@ def test_a_sweep_of_changes_that_was_held_is_made_later(
         "settings": LakeSettings(sweep_guard_share=0.5, sweep_guard_records=2),
         "tables": ["entity_history"],
     }
-    pipeline(spark, tmp_path, **held).apply(changes(spark, tmp_path))
+    pipeline(spark, tmp_path, **held).apply(spark, landed(tmp_path))
     assert bodies(tmp_path, "s1").keys() == {f"u{n}" for n in range(2, 7)}
     spark.sql(
         f"CREATE TABLE {LakePlace(tmp_path.as_uri()).table('stream_facts')} USING delta AS"
@@ -183,7 +183,7 @@ def test_a_sweep_of_changes_that_was_held_is_made_later(
     made.release(spark)
     assert bodies(tmp_path, "s1").keys() == {"u2"}
     land(tmp_path, [change(11, "u2", {"b": 2}, attempt=2), change(12, "u3", {}, attempt=2)])
-    made.apply(changes(spark, tmp_path))
+    made.apply(spark, landed(tmp_path))
     assert bodies(tmp_path, "s1") == {"u2": {"uuid": "u2", "b": 2}, "u3": {}}
     check_history(tmp_path)
     check_verified(spark, tmp_path)
@@ -207,11 +207,11 @@ def test_changes_join_the_baseline_that_they_come_after(
     rows[5] = replace(rows[5], appended_at=START_US)
     land(tmp_path, rows)
     made = pipeline(spark, tmp_path, tables=["entity_history"])
-    made.apply(changes(spark, tmp_path))
+    made.apply(spark, landed(tmp_path))
     (one,) = read(tmp_path, "entities")
     assert (one["id"], one["key"], one["attempt"]) == ("u2", "-17", 2)
     assert json.loads(one["body"])["state"] == "UP"
     land(tmp_path, [change(8, "-17", kind="TOMBSTONE", ends=True, attempt=2)])
-    made.apply(changes(spark, tmp_path))
+    made.apply(spark, landed(tmp_path))
     assert read(tmp_path, "entities") == []
     check_history(tmp_path)

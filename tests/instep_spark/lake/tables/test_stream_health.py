@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.instep_spark.lake.lake_kit import frame, health_of, pipeline
+from tests.instep_spark.lake.lake_kit import ends, health_of, pipeline
 from tests.instep_spark.lake.log_kit import START_US, Row, land
 from tests.instep_spark.lake.model_kit import Model
 from tests.instep_spark.lake.random_logs import providers_of
@@ -36,7 +36,7 @@ def test_l1_the_mean_delay_of_a_minute_does_not_depend_on_how_batches_were_cut(
     land(tmp_path, rows)
     made = pipeline(spark, tmp_path, tables=["stream_health"])
     for upto in (9, 10, 11):
-        made.apply(frame(spark, tmp_path, rows[:upto]))
+        made.apply(spark, ends(rows[:upto]))
     model = Model()
     model.read(rows)
     assert health_of(tmp_path) == {at: minute.facts for at, minute in model.minutes.items()}
@@ -48,7 +48,7 @@ def test_a_row_about_several_entities_is_one_record(spark: SparkSession, tmp_pat
     assert any(len(row.entities) > 1 for row in provider.rows)
     land(tmp_path, provider.rows)
     made = pipeline(spark, tmp_path, tables=["stream_health"])
-    made.apply(frame(spark, tmp_path, provider.rows))
+    made.apply(spark, ends(provider.rows))
     model = Model()
     model.read(provider.rows)
     assert health_of(tmp_path) == {at: minute.facts for at, minute in model.minutes.items()}
@@ -67,6 +67,6 @@ def test_l1_the_mean_delay_is_the_same_to_its_last_bit(spark: SparkSession, tmp_
         shutil.rmtree(tmp_path / "entities", ignore_errors=True)
         made = pipeline(spark, tmp_path, tables=["stream_health"])
         for upto in cuts:
-            made.apply(frame(spark, tmp_path, rows[:upto]))
+            made.apply(spark, ends(rows[:upto]))
         ((_, _, timed, mean_s, *_),) = health_of(tmp_path).values()
         assert (timed, mean_s) == (7, sum(delays_us) / (1e6 * 7))

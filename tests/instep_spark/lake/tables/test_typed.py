@@ -16,7 +16,7 @@ from instep_spark.lake.lake import Lake
 from instep_spark.lake.pipeline import Pipeline
 from instep_spark.lake.typed_views import typed_view
 from instep_spark.place import LakePlace
-from tests.instep_spark.lake.lake_kit import UNGUARDED, changes, pipeline
+from tests.instep_spark.lake.lake_kit import UNGUARDED, landed, pipeline
 from tests.instep_spark.lake.log_kit import START_US, Change, Row, land
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def test_they_hold_what_the_views_compute(spark: SparkSession, tmp_path: Path) -
         ],
     )
     made = pipeline(spark, tmp_path, tables=TABLES)
-    made.apply(changes(spark, tmp_path))
+    made.apply(spark, landed(tmp_path))
     assert check(spark, tmp_path) == 4
     # Without Spark.
     links = pl.read_delta(str(tmp_path / "typed_link")).sort("id").to_dicts()
@@ -115,7 +115,7 @@ def test_they_hold_what_the_views_compute(spark: SparkSession, tmp_path: Path) -
         ],
     )
     made = pipeline(spark, tmp_path, tables=TABLES)
-    made.apply(changes(spark, tmp_path))
+    made.apply(spark, landed(tmp_path))
     assert check(spark, tmp_path) == 2
     lake = Lake(tmp_path.as_uri(), spark, tables=TABLES, settings=UNGUARDED)
     assert lake.rebuild() == {"typed_node": 1, "typed_link": 1}

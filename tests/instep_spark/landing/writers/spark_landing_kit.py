@@ -13,7 +13,6 @@ from pyspark import SparkContext
 
 from instep.errors import StoreUnavailableError
 from instep_spark.lake.lake import Lake
-from instep_spark.lake.landed import LandedRows
 from instep_spark.session import SparkOptions, open_session
 from tests.instep_spark.sink_kit import stage
 from tests.instep_sql.store_kit import create_update
@@ -34,13 +33,7 @@ async def main(url: str, spark: dict[str, Any], *, kill: bool) -> None:
                 print(error, flush=True)
             assert await at.sink.position(at.stream) == at.position
         lake = Lake(url, open_session(SparkOptions(**spark)), tables=["entity_history"])
-        lake._pipeline.open(lake.spark)
-        landed = LandedRows(lake.spark, lake._place, lake._pipeline)
-        rows, _upto = lake._part(landed.ends())
-        before = rows.count()
         await at.commit(create_update("k", 100))
-        if lake.is_connect:
-            print(f"{rows.count() - before} more in a micro-batch")
         lake.run(once=True)
         print(f"{lake.verify().right} right")
         estimate = await at.sink.estimate_sweep("s1", 1)
