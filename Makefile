@@ -19,7 +19,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() + 1))')
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test long coverage check lint types docs wheel bench fuzz properties simulate explore mutations mutants crash chaos pair pooler logs answers dbt relay wire hostile fmt audit lock clean
+.PHONY: help demo test long coverage check lint types docs wheel dist lowest newest bench fuzz properties simulate explore mutations mutants crash chaos pair pooler logs answers dbt relay wire hostile fmt audit lock clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -59,6 +59,18 @@ docs: $(READY) ## Build the documentation, strictly, into docs/_build/html, and 
 
 wheel: $(READY) ## Build the wheel, install it in a clean environment and use it there
 	./.ci/wheel $(abspath $(BIN))/python
+
+dist: $(READY) ## Build wheel and source archive into dist, with the same bytes each time
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --quiet --no-isolation --outdir dist .
+
+lowest: $(READY) ## Run the tests, without Spark's, with the lowest versions that pyproject.toml allows
+	$(PIP) uv
+	UV=$(BIN)/uv .ci/versions $(PYTHON) lowest --numprocesses $(WORKERS) --reruns 1 $(ARGS)
+
+newest: $(READY) ## The same with the newest (PYTHON=python3.13: of another interpreter)
+	$(PIP) uv
+	UV=$(BIN)/uv .ci/versions $(PYTHON) newest --numprocesses $(WORKERS) --reruns 1 $(ARGS)
 
 bench: $(READY) ## Measure records/s beside the floors
 	$(BIN)/python -m bench $(ARGS)
