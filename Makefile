@@ -19,7 +19,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() + 1))')
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test long coverage check lint types docs wheel dist lowest newest bench fuzz properties simulate explore mutations mutants crash chaos pair pooler logs answers dbt relay wire hostile fmt audit lock clean
+.PHONY: help demo test long coverage check lint types docs wheel dist lowest newest bench fuzz properties simulate explore mutations mutants crash chaos outbox pair pooler logs answers dbt relay wire hostile fmt audit lock clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -102,6 +102,9 @@ crash: $(READY) ## Kill the consumer ROUNDS times (100) on SQLite, then on Postg
 
 chaos: $(READY) ## Restart consumers of every kind ROUNDS times (300), under load and hostile input
 	$(BIN)/python -m tests.crash.chaos --rounds $(or $(ROUNDS),300) $(ARGS)
+
+outbox: $(READY) ## Kill a writer with an outbox, its relay and a publisher ROUNDS times (100) each, on both databases
+	$(BIN)/python -m tests.crash.publishing --rounds $(or $(ROUNDS),100) $(ARGS)
 
 pair: $(READY) ## Kill or stop the active one of two processes ROUNDS times (50)
 	$(BIN)/python -m tests.crash.pair --rounds $(or $(ROUNDS),50) $(ARGS)
