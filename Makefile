@@ -19,7 +19,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() + 1))')
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test long coverage check lint types docs wheel dist lowest newest bench fuzz properties simulate explore mutations mutants crash chaos outbox pair pooler logs answers dbt relay wire hostile fmt audit lock clean
+.PHONY: help demo test long coverage check lint types docs site wheel dist lowest newest bench fuzz properties simulate explore mutations mutants crash chaos outbox pair pooler logs answers dbt relay wire hostile fmt audit lock clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -56,6 +56,13 @@ docs: $(READY) ## Build the documentation, strictly, into docs/_build/html, and 
 		--doctree-dir docs/_build/doctrees docs docs/_build/html
 	$(BIN)/sphinx-build --quiet --builder man \
 		--doctree-dir docs/_build/doctrees docs docs/_build/man
+
+# Needs Chromium and npm. `npm ci` takes what package-lock.json names by its hashes.
+site: docs ## Judge the documentation in Chromium: links, accessibility, phone, offline (ARGS="--pictures build/site/pictures")
+	mkdir -p build/site
+	cp docs/site_check/* build/site
+	npm ci --prefix build/site --ignore-scripts --no-audit --no-fund --silent
+	node build/site/check.mjs docs/_build/html build/site/report.json $(ARGS)
 
 wheel: $(READY) ## Build the wheel, install it in a clean environment and use it there
 	./.ci/wheel $(abspath $(BIN))/python

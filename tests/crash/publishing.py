@@ -17,7 +17,8 @@ import asyncio
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -120,16 +121,24 @@ class Site:
         self.received += [int(event["id"].partition("-")[0]) for event in events]
         return web.Response(status=204)
 
-    async def start(self, name: str) -> asyncio.subprocess.Process:
+    @asynccontextmanager
+    async def running(self, name: str) -> AsyncIterator[asyncio.subprocess.Process]:
+        """A process, which is killed at the end."""
         commands = {
             "writer": (*_PROGRAM, "write", self.url),
             "relay": (*_PROGRAM, "relay", self.url, str(self.published)),
             "publisher": (*INSTEP, "run", str(self._config), "--format", "jsonl"),
         }
         with (self.folder / f"{name}.log").open("ab") as log:
-            return await asyncio.create_subprocess_exec(
+            process = await asyncio.create_subprocess_exec(
                 *commands[name], stdout=log, stderr=log, cwd=ROOT
             )
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
 
     def size(self, name: str) -> int:
         """Grows when a process does its work."""
@@ -141,13 +150,11 @@ class Site:
         """Start and kill a process, mostly while it works: `rounds` times, and until these end."""
         number = 0
         while number < rounds or not all(one.done() for one in until):
-            process = await self.start(name)
-            if self._chance.random() < 0.9:
-                before = self.size(name)
-                await self.until(lambda before=before: self.size(name) > before, process)  # type: ignore[misc]
-            await asyncio.sleep(self._chance.uniform(0, 0.15))
-            process.kill()
-            await process.wait()
+            async with self.running(name) as process:
+                if self._chance.random() < 0.9:
+                    before = self.size(name)
+                    await self.until(lambda before=before: self.size(name) > before, process)  # type: ignore[misc]
+                await asyncio.sleep(self._chance.uniform(0, 0.15))
             number += 1
             self.report.kills[name] = number
 
@@ -182,11 +189,9 @@ class Site:
         ]
         report.changes = len(changes)
         for name in ("relay", "publisher"):
-            process = await self.start(name)
             told = self.relayed if name == "relay" else lambda: self.received
-            await self.until(lambda told=told: {*changes} <= {*told()}, process)  # type: ignore[misc]
-            process.kill()
-            await process.wait()
+            async with self.running(name) as process:
+                await self.until(lambda told=told: {*changes} <= {*told()}, process)  # type: ignore[misc]
             again = 1 if name == "relay" else BATCH
             kills = report.kills.get(name, 0) + 1
             count, faults = check_order(name, told(), changes, kills=kills, again=again)
