@@ -19,7 +19,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() + 1))')
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test long coverage check lint types docs wheel bench fuzz properties simulate explore mutations mutants crash chaos pair pooler logs answers dbt relay wire hostile fmt audit lock clean
+.PHONY: help demo test long coverage check lint types docs site wheel dist lowest newest bench fuzz properties simulate explore mutations mutants crash chaos outbox pair pooler logs answers dbt relay wire hostile fmt audit lock clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -57,8 +57,27 @@ docs: $(READY) ## Build the documentation, strictly, into docs/_build/html, and 
 	$(BIN)/sphinx-build --quiet --builder man \
 		--doctree-dir docs/_build/doctrees docs docs/_build/man
 
+# Needs Chromium and npm. `npm ci` takes what package-lock.json names by its hashes.
+site: docs ## Judge the documentation in Chromium: links, accessibility, phone, offline (ARGS="--pictures build/site/pictures")
+	mkdir -p build/site
+	cp docs/site_check/* build/site
+	npm ci --prefix build/site --ignore-scripts --no-audit --no-fund --silent
+	node build/site/check.mjs docs/_build/html build/site/report.json $(ARGS)
+
 wheel: $(READY) ## Build the wheel, install it in a clean environment and use it there
 	./.ci/wheel $(abspath $(BIN))/python
+
+dist: $(READY) ## Build wheel and source archive into dist, with the same bytes each time
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --quiet --no-isolation --outdir dist .
+
+lowest: $(READY) ## Run the tests, without Spark's, with the lowest versions that pyproject.toml allows
+	$(PIP) uv
+	UV=$(BIN)/uv .ci/versions $(PYTHON) lowest --numprocesses $(WORKERS) --reruns 1 $(ARGS)
+
+newest: $(READY) ## The same with the newest (PYTHON=python3.13: of another interpreter)
+	$(PIP) uv
+	UV=$(BIN)/uv .ci/versions $(PYTHON) newest --numprocesses $(WORKERS) --reruns 1 $(ARGS)
 
 bench: $(READY) ## Measure records/s beside the floors
 	$(BIN)/python -m bench $(ARGS)
@@ -90,6 +109,9 @@ crash: $(READY) ## Kill the consumer ROUNDS times (100) on SQLite, then on Postg
 
 chaos: $(READY) ## Restart consumers of every kind ROUNDS times (300), under load and hostile input
 	$(BIN)/python -m tests.crash.chaos --rounds $(or $(ROUNDS),300) $(ARGS)
+
+outbox: $(READY) ## Kill a writer with an outbox, its relay and a publisher ROUNDS times (100) each, on both databases
+	$(BIN)/python -m tests.crash.publishing --rounds $(or $(ROUNDS),100) $(ARGS)
 
 pair: $(READY) ## Kill or stop the active one of two processes ROUNDS times (50)
 	$(BIN)/python -m tests.crash.pair --rounds $(or $(ROUNDS),50) $(ARGS)

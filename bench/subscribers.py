@@ -1,6 +1,6 @@
 """What subscribers of one reader cost: processor time, idle and under a storm.
 
-    python -m bench.subscribers [--seconds 5]
+    python -m bench.subscribers [--seconds 5] [--database postgresql]
 
 The store is in another process, which commits; here is only the reader.
 """
@@ -10,15 +10,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 from instep.model.batches import Batch
 from instep.model.position import Position
 from instep.model.records import Record, RecordType
 from instep.model.streams import StreamInfo
 from instep_sql import SqlStore
+from tests.crash.site_kit import store_url
 
 COUNTS = (1, 100, 1_000)
 A_SECOND = 20
@@ -72,9 +71,8 @@ async def measure(url: str, subscribers: int, seconds: float) -> tuple[float, in
         return share, given
 
 
-async def main(seconds: float) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        url = f"sqlite:///{Path(folder) / 'store.db'}"
+async def main(database: str, seconds: float) -> None:
+    with store_url(database) as url:
         async with SqlStore(url, journal="bodies") as store:
             await store.open("bench")
             info = StreamInfo(id="s", origin="bench", kind="bench")
@@ -88,7 +86,9 @@ async def main(seconds: float) -> None:
                 share, given = await measure(url, count, seconds)
                 rate = given / seconds / count
                 name = "storm" if storm else "idle"
-                print(f"{name}: {count} subscribers, {share:.3f} s/s, {rate:.0f} changes/s each")
+                print(
+                    f"{database}, {name}: {count} subscribers, {share:.3f} s/s, {rate:.0f} changes/s each"
+                )
             if writer is not None:
                 writer.kill()
                 await writer.wait()
@@ -97,6 +97,10 @@ async def main(seconds: float) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--database", default="sqlite", choices=["sqlite", "postgresql"])
     parser.add_argument("--write", metavar="URL")
     options = parser.parse_args()
-    asyncio.run(write(options.write) if options.write else main(options.seconds))
+    if options.write:
+        asyncio.run(write(options.write))
+    else:
+        asyncio.run(main(options.database, options.seconds))

@@ -12,6 +12,7 @@ PAGE = Path(__file__).parent.parent / "docs/reference/json-lines.md"
 GROUPS = {
     "conformance",
     "entity",
+    "handlers",
     "lake",
     "projections",
     "quarantine",

@@ -279,11 +279,12 @@ async def test_the_right_bid_wins_the_auction(capsys: pytest.CaptureFixture[str]
 
 
 ALL = sorted(path.stem for path in EXAMPLES.glob("*.py"))
-SHARED = {"simulation", "lake_simulation", "own_inbox"}
+SHARED = {"simulation", "lake_simulation", "device_simulation", "own_inbox"}
 """What examples import: no example."""
 TOLD = {
     "alarms": r"(CRITICAL|MAJOR|MINOR|WARNING): [1-9]\d*\n  .+ at \w+",
     "auction": r"carol heard: sold to did:example:bob for 280",
+    "device_gateway": r"the store is the MDIB of the device\n(.+\n)*pulse is \d+",
     "embed": r"aligned\n1 created [A-Z_]+ ",
     "handler": r"bolts: 7\nnuts: 5",
     "live_aiohttp": r"open http://127.0.0.1:\d+ to see alarms",

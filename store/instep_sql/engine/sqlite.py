@@ -56,6 +56,8 @@ __all__ = ["Sqlite"]
 
 _log = logging.getLogger("instep.sql")
 _CREATING: Final = threading.Lock()
+_REPORTED: Final[set[str]] = set()
+"""Files of which it was told that others can read them: once in the life of a process."""
 
 _PAGE_BYTES: Final = 8_192
 """The page size of a new file: with entities of 1 KB, less of a page stays empty than with SQLite's
@@ -593,7 +595,9 @@ def _make_private(file: str) -> None:
     with _CREATING, suppress(OSError):
         if not Path(file).exists():
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        elif Path(file).stat().st_mode & stat.S_IROTH:
+        elif file not in _REPORTED and Path(file).stat().st_mode & stat.S_IROTH:
+            # Each connection passes here.
+            _REPORTED.add(file)
             _log.warning("every user of this machine can read the store %s", file)
 
 
