@@ -110,8 +110,8 @@ def _explore(  # noqa: C901 - a search reads from top to bottom
                 next_index = index_of.get(digest)
                 if next_index is None:
                     next_world.check()
-            except Violation as found:
-                return result((*_history(path, index), move), str(found))
+            except Exception as found:  # noqa: BLE001 - a machine may raise nothing
+                return result((*_history(path, index), move), _text(found))
             if next_index is None:
                 next_index = index_of[digest] = len(path)
                 path.append((index, move))
@@ -151,8 +151,8 @@ def _settled(world: World, index_of: dict[bytes, int]) -> tuple[list[str], str] 
         try:
             world = world.after(move)
             world.check()
-        except Violation as found:
-            return moves, str(found)
+        except Exception as found:  # noqa: BLE001 - a machine may raise nothing
+            return moves, _text(found)
         if len(moves) > _SETTLED_MOVES:
             return moves, "once faults have ended it does not come into step"
         digest = _digest(world)
@@ -182,6 +182,10 @@ def _stuck(follows: array[int]) -> int | None:
         for at in passed:
             known[at] = 2
     return None
+
+
+def _text(error: Exception) -> str:
+    return str(error) if isinstance(error, Violation) else f"{type(error).__name__}: {error}"
 
 
 def _digest(world: World) -> bytes:
