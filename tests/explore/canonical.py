@@ -13,13 +13,16 @@ from __future__ import annotations
 import marshal
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 import msgspec
 
 __all__ = ["Canonical", "Encode", "Fields", "clone", "skip"]
 
 _FOR_EVER_US = 1 << 62
+_PLAIN: Final = (bool, str, float, type(None))
+"""Kinds of values that count as they are."""
 
 Encode = Callable[["Canonical", Any], None]
 
@@ -69,7 +72,7 @@ class Canonical:
     def walk(self, value: Any) -> None:
         """A value of any kind that needs no name."""
         kind = type(value)
-        if value is None or kind is bool or kind is str or kind is float:
+        if kind in _PLAIN:
             self._out.append(value)
         elif kind is int:
             raise TypeError(f"{value} is a number, and no field tells of which kind")
@@ -87,8 +90,18 @@ class Canonical:
         elif isinstance(value, Enum):
             self._out.append(value.value)
         else:
-            for name, encode in self._fields.of(value):
-                encode(self, getattr(value, name))
+            self._walk_fields(value)
+
+    def _walk_fields(self, value: Any) -> None:
+        out, walk = self._out, self.walk
+        read, encoders = self._fields.of(value)
+        for encode, one in zip(encoders, read(value), strict=True):
+            if encode is not None:
+                encode(self, one)
+            elif type(one) in _PLAIN:
+                out.append(one)
+            else:
+                walk(one)
 
     def key(self) -> bytes:
         """The key of what was walked."""
@@ -107,32 +120,30 @@ class Fields:
 
     def __init__(self, encoders: Mapping[str, Encode]) -> None:
         self._encoders = encoders
-        self._of_kind: dict[type, list[tuple[str, Encode]]] = {}
+        self._of_kind: dict[type, tuple[Callable[[Any], tuple[Any, ...]], list[Encode | None]]] = {}
 
-    def of(self, value: Any) -> list[tuple[str, Encode]]:
-        """The fields of an object that count, with their encoders."""
+    def of(self, value: Any) -> tuple[Callable[[Any], tuple[Any, ...]], list[Encode | None]]:
+        """What reads the fields of an object that count, and their encoders; None: a value that
+        needs no name.
+        """
         kind = type(value)
         found = self._of_kind.get(kind)
         if found is None:
             is_struct = isinstance(value, msgspec.Struct)
             names = value.__struct_fields__ if is_struct else sorted(vars(value))
-            encoders = [(name, self._encoders.get(name) or _Walk(name)) for name in names]
-            found = [one for one in encoders if one[1] is not skip]
-            self._of_kind[kind] = found
+            counting = [name for name in names if self._encoders.get(name) is not skip]
+            for name in counting:
+                if type(getattr(value, name)) is int and name not in self._encoders:
+                    raise TypeError(f"the field {name!r} of {kind.__name__} is not classified")
+            encoders = [self._encoders.get(name) for name in counting]
+            found = self._of_kind[kind] = _reader(counting), encoders
         return found
 
 
-class _Walk:
-    """Encodes a field without a kind: its value has none of its own, or is no number."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __call__(self, out: Canonical, value: Any) -> None:
-        try:
-            out.walk(value)
-        except TypeError as error:
-            raise TypeError(f"the field {self._name!r} is not classified: {error}") from None
+def _reader(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda value: tuple(getattr(value, name) for name in names)
 
 
 def _neighbours(offsets: list[int]) -> list[int]:

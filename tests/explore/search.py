@@ -7,11 +7,13 @@ histories were tried before it.
 
 from __future__ import annotations
 
+import gc
 import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
+from itertools import islice
 from typing import NamedTuple, Protocol, Self, TypeVar
 
 __all__ = ["Explored", "Violation", "World", "explore", "replay"]
@@ -42,6 +44,8 @@ class World(Protocol):
 
 _TELL_EVERY_S = 5.0
 _SETTLED_MOVES = 100
+_FOLLOWED = 8
+"""One of so many states beyond the bound is followed: that costs several states each."""
 
 W = TypeVar("W", bound=World)
 
@@ -60,13 +64,26 @@ class Explored(NamedTuple):
     violation: str = ""
 
 
-def explore(  # noqa: C901 - a search reads from top to bottom
+def explore(
     first: W, *, most_states: int, progress: Callable[[int, int, int], None] | None = None
 ) -> Explored:
     """Visit every state that `first` leads to, at most `most_states` of them.
 
     `progress` is told states, states that wait, and depth, every few seconds.
     """
+    # States refer to none that came later: there is no circle to look for, again and again.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return _explore(first, most_states, progress)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _explore(  # noqa: C901 - a search reads from top to bottom
+    first: W, most_states: int, progress: Callable[[int, int, int], None] | None
+) -> Explored:
     began_s = told_s = time.monotonic()
     index_of = {_digest(first): 0}
     # Of each state: the one before it with the move that led here, and the one that follows it once
@@ -93,8 +110,8 @@ def explore(  # noqa: C901 - a search reads from top to bottom
                 next_index = index_of.get(digest)
                 if next_index is None:
                     next_world.check()
-            except Violation as found:
-                return result((*_history(path, index), move), str(found))
+            except Exception as found:  # noqa: BLE001 - a machine may raise nothing
+                return result((*_history(path, index), move), _text(found))
             if next_index is None:
                 next_index = index_of[digest] = len(path)
                 path.append((index, move))
@@ -105,7 +122,7 @@ def explore(  # noqa: C901 - a search reads from top to bottom
         if progress is not None and time.monotonic() - told_s > _TELL_EVERY_S:
             told_s = time.monotonic()
             progress(len(path), len(waiting), depth)
-    for index, _, world in waiting:
+    for index, _, world in islice(waiting, 0, None, _FOLLOWED):
         # What is beyond the bound is followed to its end, without faults.
         found_beyond = _settled(world, index_of)
         if found_beyond is not None:
@@ -134,8 +151,8 @@ def _settled(world: World, index_of: dict[bytes, int]) -> tuple[list[str], str] 
         try:
             world = world.after(move)
             world.check()
-        except Violation as found:
-            return moves, str(found)
+        except Exception as found:  # noqa: BLE001 - a machine may raise nothing
+            return moves, _text(found)
         if len(moves) > _SETTLED_MOVES:
             return moves, "once faults have ended it does not come into step"
         digest = _digest(world)
@@ -165,6 +182,10 @@ def _stuck(follows: array[int]) -> int | None:
         for at in passed:
             known[at] = 2
     return None
+
+
+def _text(error: Exception) -> str:
+    return str(error) if isinstance(error, Violation) else f"{type(error).__name__}: {error}"
 
 
 def _digest(world: World) -> bytes:

@@ -20,7 +20,7 @@ from instep.sequencing import (
     TimeoutBehavior,
 )
 from tests.explore.alignment.provider import Log
-from tests.explore.alignment.world import AlignmentWorld, Bounds
+from tests.explore.alignment.world import SETTINGS, AlignmentWorld, Bounds
 from tests.explore.search import replay
 from tests.explore.sequencing.world import SequenceBounds, SequenceWorld
 
@@ -40,17 +40,80 @@ ALIGNMENT: Final = {
 }
 
 
-def _begun(log: Log, bounds: Bounds, *further: str) -> AlignmentWorld:
-    """A world whose stream is aligned, with one entity, and what happened then."""
-    world = AlignmentWorld(log, Bounds(changes=2, faults=1))
-    history = ("open", "state a", "deliver", "wait", "wait", "wait", *further)
-    return replay(world, history).within(bounds)
+def _begun(first: AlignmentWorld, bounds: Bounds, *history: str) -> AlignmentWorld:
+    """A world after this history."""
+    return replay(first.within(Bounds(changes=4, faults=2)), history).within(bounds)
 
+
+_ALIGNED: Final = ("open", "state a", "deliver", "wait", "wait", "wait")
+"""The stream is aligned, with one entity."""
+_NO_BOUNDS: Final = Bounds()
+_SLOW: Final = msgspec.structs.replace(SETTINGS, lost_realigns=0)
+"""A stream that was read too late is lost at once."""
+_GUARDED: Final = msgspec.structs.replace(_SLOW, sweep_guard_records=0, sweep_guard_share=0.4)
+"""The sweep of one entity of two is held."""
 
 BEGUN: Final = {
-    "compacted, an end unread": _begun(_COMPACTED, Bounds(changes=1, faults=1), "cut", "end a"),
+    "compacted, an end unread": _begun(
+        AlignmentWorld(_COMPACTED, _NO_BOUNDS),
+        Bounds(changes=1, faults=1),
+        *_ALIGNED,
+        *("cut", "end a"),
+    ),
     "truncated, a reader who is overtaken": _begun(
-        _TRUNCATED, Bounds(changes=2, faults=0, truncations=2)
+        AlignmentWorld(_TRUNCATED, _NO_BOUNDS),
+        Bounds(changes=2, faults=0, truncations=2),
+        *_ALIGNED,
+    ),
+    "suspended": _begun(
+        AlignmentWorld(_COMPACTED, _NO_BOUNDS, _SLOW),
+        Bounds(keys="a", changes=0, faults=1, suspends=True),
+        *_ALIGNED,
+    ),
+    "suspended in a sweep": _begun(
+        AlignmentWorld(_COMPACTED, _NO_BOUNDS, _SLOW),
+        Bounds(keys="a", changes=0, faults=1, suspends=True),
+        *("open", "state a", "deliver"),
+    ),
+    "suspended in a doubt": _begun(
+        AlignmentWorld(Log(tombstone_retention_s=6), _NO_BOUNDS, _SLOW),
+        Bounds(changes=0, faults=1, suspends=True),
+        *("open", "state a", "deliver", "cut", "state b", "state b", "wait", "wait", "wait"),
+        *("open", "deliver, killed after the commit"),
+    ),
+    "guarded": _begun(
+        AlignmentWorld(_COMPACTED, _NO_BOUNDS, _GUARDED),
+        Bounds(changes=0, faults=1, suspends=True),
+        *("open", "state a", "state b", "deliver", "deliver", "wait", "wait", "wait", "cut"),
+        *("end a", "lose log, go on further", "open", "deliver", "wait", "wait", "wait"),
+    ),
+    "alone, with an empty log": _begun(
+        AlignmentWorld(_COMPACTED, _NO_BOUNDS),
+        Bounds(keys="a", changes=1, faults=0, alone=True),
+        *_ALIGNED,
+        *("cut", "end a", "lose log, go on further"),
+    ),
+    "truncated, guarded": _begun(
+        AlignmentWorld(_TRUNCATED, _NO_BOUNDS, _GUARDED),
+        Bounds(changes=0, faults=0, commands=1),
+        *("open", "state a", "state b", "deliver", "deliver", "wait", "wait", "wait", "cut"),
+        *("end a", "lose log, go on further"),
+    ),
+    "truncated, and cut": _begun(
+        AlignmentWorld(_TRUNCATED, _NO_BOUNDS),
+        Bounds(keys="a", changes=0, faults=1, truncations=1),
+        *_ALIGNED,
+        *("cut, going away", "state a"),
+    ),
+    "by a baseline, killed in it": _begun(
+        AlignmentWorld(_COMPACTED, _NO_BOUNDS, _SLOW, by_baseline=True),
+        Bounds(keys="a", changes=0, faults=1, reconfigures=True),
+        *("state a", "open, killed after the commit"),
+    ),
+    "by a baseline, suspended": _begun(
+        AlignmentWorld(_COMPACTED, _NO_BOUNDS, _SLOW, by_baseline=True),
+        Bounds(keys="a", changes=0, faults=1, suspends=True),
+        *_ALIGNED,
     ),
 }
 """Worlds that begin further on, so that a shortest history is short."""

@@ -798,6 +798,8 @@ class Alignment:
         soon_us = 0 if in_attempt else int(self.settings.probe_min_s * _US)
         if self._may_start_with_snapshot or state.second_connection_refused:
             self.realign(f"{continuity}, and no second connection can tell")
+        elif self.position.phase is Phase.LOST:
+            self.realign(f"it was lost, and {continuity}")
         elif 0 <= now_us - state.probed_at_us < soon_us:
             self.realign(f"{continuity}, again")
         else:

@@ -26,12 +26,12 @@ from tests.explore.alignment.provider import Entry, Log, Provider
 from tests.explore.canonical import Canonical, Encode, Fields, clone, skip
 from tests.explore.search import Violation
 
-__all__ = ["AlignmentWorld", "Bounds"]
+__all__ = ["SETTINGS", "AlignmentWorld", "Bounds"]
 
 _US: Final = 1_000_000
 _START_S: Final = 100
 """No time is 0, which means never."""
-_SETTINGS: Final = AlignmentSettings(
+SETTINGS: Final = AlignmentSettings(
     quiet_s=2.0,
     unreached_quiet_s=3.0,
     probe_min_s=3.0,
@@ -42,7 +42,7 @@ _SETTINGS: Final = AlignmentSettings(
     lost_retry_max_s=2.0,
 )
 _ELDEST_S: Final = 5
-"""Longer than every duration of the settings and the provider."""
+"""Longer than every duration of the settings and of most providers."""
 
 
 class Bounds(NamedTuple):
@@ -58,6 +58,10 @@ class Bounds(NamedTuple):
     """What an operator asks for."""
     alone: bool = False
     """Whether no other stream of the provider ever states anything."""
+    suspends: bool = False
+    """Whether the process may stand still for longer than the log keeps ends, as a fault."""
+    reconfigures: bool = False
+    """Whether a process may read the log in the other way than the one before, as a fault."""
 
 
 class Row(NamedTuple):
@@ -70,6 +74,24 @@ class Row(NamedTuple):
     version: int
     lineage: int
     attempt: int
+
+
+def _stream(log: Log, *, by_baseline: bool) -> StreamInfo:
+    """The log, as it is read."""
+    return StreamInfo(
+        id="s",
+        origin="o",
+        kind="explored",
+        mode=Mode.BASELINE if by_baseline else Mode.LOG,
+        classes=("X",),
+        one_class=True,
+        may_start_with_snapshot=False,
+        compaction_delay_s=log.compaction_delay_s if log.compacted else None,
+        tombstone_retention_s=log.tombstone_retention_s if log.compacted else None,
+        compacts=log.compacted and by_baseline,
+        readable=frozenset({"X"}) if by_baseline else frozenset(),
+        keys_are_uuids=by_baseline,
+    )
 
 
 _digest = lru_cache(recent_digest)
@@ -85,7 +107,16 @@ class _Closed(Exception):
 class AlignmentWorld:
     """One state: the provider, the connection, the store, and the alignment between them."""
 
-    def __init__(self, log: Log, bounds: Bounds) -> None:
+    def __init__(
+        self,
+        log: Log,
+        bounds: Bounds,
+        settings: AlignmentSettings = SETTINGS,
+        *,
+        by_baseline: bool = False,
+    ) -> None:
+        """`by_baseline`: a compacted log is read behind a baseline (A15), as a truncated one is."""
+        self.settings = settings
         self.now_s = _START_S
         self.provider = Provider(log)
         self.bounds = bounds
@@ -107,19 +138,7 @@ class AlignmentWorld:
         """
         self.kill = ""
         """Where the process is killed in this move."""
-        self.stream = StreamInfo(
-            id="s",
-            origin="o",
-            kind="explored",
-            mode=Mode.LOG if log.compacted else Mode.BASELINE,
-            classes=("X",),
-            one_class=True,
-            may_start_with_snapshot=False,
-            compaction_delay_s=log.compaction_delay_s if log.compacted else None,
-            tombstone_retention_s=log.tombstone_retention_s if log.compacted else None,
-            readable=frozenset() if log.compacted else frozenset({"X"}),
-            keys_are_uuids=not log.compacted,
-        )
+        self.stream = _stream(log, by_baseline=by_baseline or not log.compacted)
 
     def within(self, bounds: Bounds) -> AlignmentWorld:
         """The same state, from which these bounds count."""
@@ -161,6 +180,8 @@ class AlignmentWorld:
             if self.faults:
                 yield "open, restarted"
                 yield "open, killed before the commit"
+                if self.stream.mode is Mode.BASELINE:
+                    yield "open, killed after the commit"
                 if self.position.token is not None:
                     yield "open, redelivering"
         if self.commands and self.core is not None:
@@ -171,9 +192,13 @@ class AlignmentWorld:
             if connected:
                 yield "cut"
                 yield "cut, going away"
+                if self.bounds.suspends:
+                    yield "suspend"
             if self.core is not None:
                 yield "kill"
             if not connected:
+                if self.bounds.reconfigures:
+                    yield "start anew, read in the other way"
                 yield "lose log, begin anew"
                 yield "lose log, go on further"
 
@@ -236,6 +261,16 @@ class AlignmentWorld:
                     self._command("realign")
                 case "release":
                     self._command("release")
+                case "suspend":
+                    # What came meanwhile waits in the socket, and silence counts from here.
+                    self.now_s += self.provider.kept.tombstone_retention_s + 1
+                    self.provider = self.provider.compact(self.now_s)
+                    self.opened_s, self.stalled = self.now_s, False
+                    self._hand_over(None)
+                case "start":
+                    by_log = self.stream.mode is Mode.LOG
+                    self.stream = _stream(self.provider.kept, by_baseline=by_log)
+                    self.core = None
                 case "kill":
                     self._close(killed=True)
         except _Closed as closed:
@@ -259,7 +294,7 @@ class AlignmentWorld:
 
     def _open(self, how: str) -> None:
         if self.core is None:
-            self.core = Alignment(self.stream, self.position, _SETTINGS, marks_keys=True)
+            self.core = Alignment(self.stream, self.position, self.settings, marks_keys=True)
             self.left_s = self.now_s
         core, provider = self.core, self.provider
         start = core.start(self._now_us)
@@ -308,7 +343,7 @@ class AlignmentWorld:
             return
         again = True
         while again:
-            core.listened(0, self._now_us)
+            core.listened(self.opened_s * _US, self._now_us)
             if chunk is None:
                 stated_us = 0 if self.bounds.alone else self._now_us
                 batch = core.tick(self._now_us, StreamState.ACTIVE, stated_elsewhere_us=stated_us)
@@ -446,7 +481,7 @@ class AlignmentWorld:
     @property
     def _is_proven(self) -> bool:
         """Whether the connection has been silent for long enough to tell something."""
-        return self.now_s - self.opened_s > _SETTINGS.quiet_s + 1
+        return self.now_s - self.opened_s > self.settings.quiet_s + 1
 
     def _compare(self) -> None:
         stored = {key: row.version for key, row in self.rows.items()}
@@ -464,8 +499,8 @@ class AlignmentWorld:
         if self._pending() is not None:
             return "deliver"
         core = self.core
-        if core is not None and core.position.phase is Phase.SWEEP_HELD and self.bounds.alone:
-            # An operator decides (A19).
+        if core is not None and core.position.phase is Phase.SWEEP_HELD and self.place is not None:
+            # An operator decides (A6, A19).
             return "release"
         phase = Phase.UNALIGNED if core is None else core.status().phase
         return "" if phase is Phase.ALIGNED and self._is_proven else "wait"
@@ -473,12 +508,13 @@ class AlignmentWorld:
     # -- equal states ----------------------------------------------------------------------------
 
     def key(self) -> bytes:
-        out = Canonical(_FIELDS, self._now_us, eldest_us=_ELDEST_S * _US)
         provider = self.provider
+        eldest_s = max(_ELDEST_S, provider.kept.tombstone_retention_s + 1)
+        out = Canonical(_FIELDS, self._now_us, eldest_us=eldest_s * _US)
         out.notes["places"] = {_digest(provider.token(one)): one for one in provider.log}
         out.literal((self.changes, self.faults, self.truncations, self.commands))
         out.literal((self.named, self.loss_unseen, self.stalled))
-        out.literal(self.place is None)
+        out.literal((self.place is None, self.stream.mode.value))
         out.ranked("place", -1 if self.place is None else self.place)
         out.ranked("place", provider.next_place)
         out.time(self.opened_s * _US if self.place is not None else 0)
@@ -522,7 +558,7 @@ class AlignmentWorld:
 
 
 def _is_fault(move: str) -> bool:
-    return ", " in move or move in ("cut", "kill")
+    return ", " in move or move in ("cut", "kill", "suspend")
 
 
 # -- what the fields of the alignment are ----------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from instep import Mode, Phase, Position, RecordType
 from instep.alignment.effects import Notice, NoticeKind, Reopen
 from instep.alignment.lag import Fidelity
@@ -11,7 +13,13 @@ from instep.model.batches import CommitResult
 from instep.model.records import RecordChunk, Unreadable
 from instep.model.streams import StreamState, SweepEstimate
 from tests.instep.alignment.driver_kit import SETTINGS, Driver, aligned
-from tests.instep.alignment.model_log_kit import STREAM, TOMBSTONE_RETENTION_S, US, ModelLog
+from tests.instep.alignment.model_log_kit import (
+    COMPACTION_DELAY_S,
+    STREAM,
+    TOMBSTONE_RETENTION_S,
+    US,
+    ModelLog,
+)
 from tests.instep.scripted_source_kit import T0_US, info, record
 
 
@@ -119,6 +127,26 @@ def test_a8_3_17_3_after_the_last_realignment_an_end_may_be_missed_and_that_is_s
     # Read in time again, it realigns; nobody has to ask for it.
     assert driver.converges()
     assert driver.swept == ["key-1"]
+
+
+def test_a8_a_doubt_on_a_lost_stream_realigns_it() -> None:
+    """Connected again, it stands still until ends have left the log, and is lost. What comes first
+    then is not what lies behind our place.
+    """
+    driver = aligned()
+    driver.core.reconfigure(msgspec.structs.replace(SETTINGS, lost_realigns=0))
+    driver.close()
+    driver.log.put("key-0")
+    driver.log.put("key-0")
+    driver.log.now_us += int((COMPACTION_DELAY_S + 1) * US)
+    driver.log.compact()
+    driver.open()
+    driver.log.now_us += int((TOMBSTONE_RETENTION_S + 1) * US)
+    driver.tick()
+    assert driver.core.status().phase is Phase.LOST
+    driver.deliver()
+    assert driver.feed is None
+    assert driver.converges()
 
 
 def test_a8_a_lost_stream_realigns_at_growing_intervals_only() -> None:
