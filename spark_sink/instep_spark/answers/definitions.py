@@ -54,9 +54,8 @@ def answers(dialect: Dialect) -> Iterator[Answer]:
     for reading in READINGS:
         view = LakeView(reading.name, reading.meaning, "")
         yield answer(view, dialect.reading(reading), reading=True)
-    defined: list[LakeView | LakeFunction] = [
-        *(*PROOF_VIEWS, INTERVALS, *EPISODES, *DERIVED_VIEWS, *FUNCTIONS),
-    ]
+    defined: list[LakeView | LakeFunction] = [*PROOF_VIEWS, INTERVALS, *EPISODES, *DERIVED_VIEWS]
+    defined += FUNCTIONS
     for one in defined:
         yield answer(one, dialect.spell(one.sql))
 

@@ -75,10 +75,13 @@ class StreamProofs:
             if attempt == self._last
         ]
         told = {one.entity_class for one in found}
-        since_us = self._proven.get(self._last, ("", 0))[1]
+        reason, (_, since_us) = (
+            UnprovenReason.NO_RESOURCE.value,
+            self._proven.get(self._last, ("", 0)),
+        )
         if "" not in told:
             found += [
-                Unproven(reason=UnprovenReason.NO_RESOURCE.value, entity_class=name, since_us=since_us)
+                Unproven(reason=reason, entity_class=name, since_us=since_us)
                 for name in sorted({*unproven} - told)
             ]
         return tuple(found)

@@ -538,8 +538,9 @@ def test_a22_verify_and_rebuild_know_what_is_unproven(spark: SparkSession, tmp_p
     # The attempt could not read something that may be about any entity: its sweep names no class.
     rows += [row(5, key="n2", attempt=2), row(6, "SWEEP", key="", attempt=2, readable=())]
     land(tmp_path, rows)
-    told = [("c", "s", "PROOF", "attempt", 2, None, START_US + 6_000_000)]
-    told += [("c", "s", "UNPROVEN", "", 2, "unreadable-record ab", START_US + 6_000_000)]
+    at_us = START_US + 6_000_000
+    told: list[tuple[Any, ...]] = [("c", "s", "PROOF", "attempt", 2, None, at_us)]
+    told += [("c", "s", "UNPROVEN", "", 2, "unreadable-record ab", at_us)]
     values = zip(*told, strict=True)
     arrays = [pa.array(v, c.type) for v, c in zip(values, FACTS, strict=True)]
     write_deltalake(tmp_path / "stream_facts", pa.table(arrays, arrow_schema(FACTS)))

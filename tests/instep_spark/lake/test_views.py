@@ -23,6 +23,7 @@ from instep_spark.answers import open_lake
 from instep_spark.lake.lake import Lake
 from instep_spark.lake.tables.schema import LAKE_TABLES
 from instep_spark.lake.views import FUNCTIONS, VIEWS
+from instep_spark.landing_schema import FACTS, arrow_schema
 from instep_tapi_provider.context import Context, Nested, Node
 from instep_tapi_provider.topology import topology_context
 from tests.docs.snippets_kit import Snippet, snippets
@@ -142,6 +143,7 @@ def network(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ne
         column = pa.array([one[at] for one in stated], pa.string())
         landed = landed.set_column(landed.schema.get_field_index(name), name, column)
     write_deltalake(lake / "changes", landed)
+    write_deltalake(lake / "stream_facts", arrow_schema(FACTS).empty_table())
     Lake(lake.as_uri(), spark, settings=UNGUARDED).run(once=True)
     return Network(lake, context, route, down)
 
@@ -366,11 +368,13 @@ def test_a_view_of_which_a_table_is_not_there_is_left_out(
 @pytest.mark.long
 def test_views_of_a_database_stay(spark: SparkSession, tmp_path: Path) -> None:
     write_deltalake(tmp_path / "changes", table([Row("c", "s", 1, "ATTEMPT")]))
+    write_deltalake(tmp_path / "stream_facts", arrow_schema(FACTS).empty_table())
     database = "spark_catalog.views"
     spark.sql(f"CREATE DATABASE {database}")
     try:
-        there = (tmp_path / "changes").as_uri()
-        spark.sql(f"CREATE TABLE {database}.changes USING delta LOCATION '{there}'")
+        for name in ("changes", "stream_facts"):
+            there = (tmp_path / name).as_uri()
+            spark.sql(f"CREATE TABLE {database}.{name} USING delta LOCATION '{there}'")
         url = tmp_path.as_uri()
         Lake(url, spark, database=database).run(once=True)
         session = spark.newSession()
