@@ -19,7 +19,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() + 1))')
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test long coverage check lint types docs site wheel dist lowest newest bench fuzz properties simulate explore mutations mutants crash chaos outbox pair pooler logs answers dbt relay wire hostile fmt audit lock clean
+.PHONY: help demo test long coverage check lint types docs site wheel dist lowest newest bench fuzz properties simulate explore mutations mutants crash chaos outbox pair reloads night pooler logs answers dbt relay wire hostile fmt audit lock clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -118,6 +118,9 @@ pair: $(READY) ## Kill or stop the active one of two processes ROUNDS times (50)
 
 reloads: $(READY) ## Change the configuration of a running process ROUNDS times (1,000) under a storm
 	$(BIN)/python -m tests.crash.reloads --rounds $(or $(ROUNDS),1000) $(ARGS)
+
+night: $(READY) ## Let everything go wrong in a night SCALE times (20) as fast, before a real Prometheus
+	$(BIN)/python -m tests.night --scale $(or $(SCALE),20) $(ARGS)
 
 pooler: $(READY) ## Break PostgreSQL behind a pgbouncer, ROUNDS rounds (20) of each fault and mode
 	$(BIN)/python -m tests.crash.pooler --rounds $(or $(ROUNDS),20) $(ARGS)

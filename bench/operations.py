@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -40,7 +41,9 @@ SCRAPE_S: Final = 0.05
 
 _ROOT: Final = Path(__file__).parents[1]
 _EVERY_S: Final = 1.0
-"""Between two scrapes: 15 times as often as in the run book."""
+"""Between two scrapes; what they cost is shared out over …"""
+_SCRAPED_EVERY_S: Final = 15.0
+"""… so many seconds, as in the run book."""
 _AUDIT_SHARE: Final = 1.0
 """Of the audit that is counted: all of it every hour, four times as often as in the guide."""
 _ALIGNED_S: Final = 600.0
@@ -61,7 +64,8 @@ class Overhead(msgspec.Struct, frozen=True):
     bare_us: float
     """Processor time a record of the process, in microseconds, medians of all turns …"""
     watched_us: float
-    """… with the port and its scrapes."""
+    """… with the port, and a scrape a second."""
+    watched_records: int
     scrapes: int
     audit_s: float
     """Processor time of one pass of the audit."""
@@ -69,9 +73,14 @@ class Overhead(msgspec.Struct, frozen=True):
     records_per_s: float
 
     @property
+    def scrape_s(self) -> float:
+        """Processor time of one scrape."""
+        return (self.watched_us - self.bare_us) / 1e6 * self.watched_records / self.scrapes
+
+    @property
     def port_share(self) -> float:
-        """What port and metrics add to the processor time of a record, at 15 times the scrapes."""
-        return self.watched_us / self.bare_us - 1
+        """What port and metrics add to the processor time of a record at this rate."""
+        return self.scrape_s / (_SCRAPED_EVERY_S * self.records_per_s * self.bare_us / 1e6)
 
     @property
     def audit_share(self) -> float:
@@ -131,10 +140,10 @@ def _scraper() -> Iterator[_Scraper]:
 
 
 @contextmanager
-def _storming(rate: int) -> Iterator[str]:
+def _provider() -> Iterator[str]:
     """A provider in a process of its own. Gives its URL."""
     words = ["--topology", "sndlib/germany50", "--alarms", "1000", "--compaction-delay", "2s"]
-    command = [sys.executable, "-m", "instep.cli", "provider", *words, "--storm", str(rate)]
+    command = [sys.executable, "-m", "instep.cli", "provider", *words, "--control"]
     with subprocess.Popen([*command, "--format", "jsonl"], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
@@ -162,6 +171,12 @@ async def _port(group: Group, scraper: _Scraper) -> AsyncIterator[list[float]]:
             await asyncio.gather(scraping, return_exceptions=True)
 
 
+def _storm(url: str, rate: int) -> None:
+    body = msgspec.json.encode({"changes_per_s": rate})
+    with urllib.request.urlopen(f"{url}/_instep/storm", body, timeout=60) as answer:
+        answer.read()
+
+
 def _committed(consumer: Consumer) -> int:
     return sum(one.records for one in consumer.health().streams)
 
@@ -169,7 +184,7 @@ def _committed(consumer: Consumer) -> int:
 async def measure_overhead(turns: int, turn_s: float, rate: int) -> Overhead:
     """So many pairs of turns under a storm of so many changes a second."""
     with (
-        _storming(rate) as url,
+        _provider() as url,
         _scraper() as scraper,
         tempfile.TemporaryDirectory(prefix="instep-watched-") as folder,
     ):
@@ -178,6 +193,8 @@ async def measure_overhead(turns: int, turn_s: float, rate: int) -> Overhead:
         async with Group([consumer]) as group:
             await group.aligned(_ALIGNED_S)
             settle()
+            await asyncio.to_thread(_storm, url, rate)
+            await asyncio.sleep(turn_s)
 
             async def turn() -> tuple[int, float]:
                 records, cpu_s = _committed(consumer), time.process_time()
@@ -186,7 +203,7 @@ async def measure_overhead(turns: int, turn_s: float, rate: int) -> Overhead:
 
             bare: list[float] = []
             watched: list[float] = []
-            scrapes = records = 0
+            scrapes = records = watched_records = 0
             begun_s = time.perf_counter()
             for _ in range(turns):
                 count, cpu_s = await turn()
@@ -196,6 +213,7 @@ async def measure_overhead(turns: int, turn_s: float, rate: int) -> Overhead:
                     count, cpu_s = await turn()
                 watched.append(cpu_s / count)
                 records += count
+                watched_records += count
                 scrapes += len(took_s)
             rate_s = records / (time.perf_counter() - begun_s)
             # A pass beside the storm: what the storm costs meanwhile is taken off.
@@ -207,6 +225,7 @@ async def measure_overhead(turns: int, turn_s: float, rate: int) -> Overhead:
                 records,
                 statistics.median(bare) * 1e6,
                 statistics.median(watched) * 1e6,
+                watched_records,
                 scrapes,
                 max(0.0, cpu_s - count * statistics.median(bare)),
                 sum(one.counts.right for one in reports),
@@ -285,8 +304,9 @@ def main() -> None:
         print(
             f"{told.records:,} records in {told.turns} pairs of turns, {told.records_per_s:,.0f}/s:"
             f" {told.bare_us:.1f} us of processor time a record bare, {told.watched_us:.1f} us with"
-            f" port and {told.scrapes} scrapes ({told.port_share:+.1%}); a pass of the audit over"
-            f" {told.entities:,} entities {told.audit_s:.2f} s, every hour {told.audit_share:+.2%}"
+            f" {told.scrapes} scrapes, {told.scrape_s * 1e3:.1f} ms each: {told.port_share:+.2%} at"
+            f" one in {_SCRAPED_EVERY_S:.0f} s; a pass of the audit over {told.entities:,} entities"
+            f" {told.audit_s:.2f} s: {told.audit_share:+.2%} at one an hour; {told.share:+.2%}"
         )
     if arguments.providers:
         scrape = asyncio.run(measure_scrape(arguments.providers, arguments.scrapes))

@@ -113,7 +113,10 @@ ALIGNING: dict[str, float] = {
     KEPT % "compaction": 600,
     f'instep_stream_phase{{{STREAM},phase="aligning"}}': 1,
 }
-RISING = {"InstepQuarantined": f"instep_stream_quarantined_total{{{STREAM}}}"}
+RISING = {
+    "InstepQuarantined": f"instep_stream_quarantined_total{{{STREAM}}}",
+    "InstepSequenceFailed": f"instep_intake_failed_sequences_total{{{CONSUMER}}}",
+}
 
 
 @pytest.mark.parametrize("name", FILES)

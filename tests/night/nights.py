@@ -56,7 +56,12 @@ async def faulty_night(
         try:
             for kind in faults:
                 sites.append(kind(night))
-                await sites[-1].start()
+                try:
+                    await sites[-1].start()
+                except (TimeoutError, RuntimeError) as error:
+                    one = sites.pop()
+                    one.stop()
+                    report.mistakes.append(f"{one.name}: it does not start: {error}")
             ports = {one.name: [each.port for each in one.consumers] for one in sites}
             async with Prometheus(folder, scale, ports) as prometheus:
                 await night.pass_s(60)

@@ -162,6 +162,14 @@ ALERTS: Final = (
         "Ask the sender for it. If it is lost: `instep sequences give-up`.",
     ),
     Alert(
+        "InstepSequenceFailed", "increase(instep_intake_failed_sequences_total[15m]) > 0", 0, _W,
+        "A sequence has failed: a number did not come in time, or its content has changed. It is"
+        " frozen, and keeps what it holds (S13).",
+        "the event `sequence-failed`; `instep sequences list`.",
+        "Ask the sender to begin a new sequence. `instep sequences resume` lets this one go on,"
+        " `reset` forgets it.",
+    ),
+    Alert(
         "InstepBlocked", "instep_intake_blocked > 0", 300, _W,
         "A sequence waits for a decision about a message that the handler failed on.",
         "`instep sequences list`, `instep quarantine list`.",

@@ -263,6 +263,8 @@ class IntakeHealth(msgspec.Struct, frozen=True, kw_only=True):
     """What was refused: reason → count; connections that the listener refused, too."""
     sequences: int = 0
     """Sequences that are kept."""
+    failed_sequences: int = 0
+    """Sequences that have failed, and are frozen with what they hold (S13)."""
     held: int = 0
     """Messages buffered behind gaps, in all sequences together."""
     gap_age_s: float | None = None

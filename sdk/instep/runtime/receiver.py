@@ -140,6 +140,7 @@ class Receiver(SinkService):
                 deviations=dict(intake.deviations),
                 refusals=dict(refusals),
                 sequences=intake.kept.sequences,
+                failed_sequences=intake.failed_sequences,
                 held=intake.kept.messages,
                 gap_age_s=self._age_s(intake.gap_since_us),
                 dead=intake.kept.dead_messages,

@@ -169,6 +169,11 @@ class MessageIntake:
         return total
 
     @property
+    def failed_sequences(self) -> int:
+        """Sequences that have failed since the start."""
+        return self._effects.failed_sequences
+
+    @property
     def queued_messages(self) -> int:
         """Messages that wait for their commit."""
         return self._queue.records

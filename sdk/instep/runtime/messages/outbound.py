@@ -87,6 +87,8 @@ class EffectDispatcher:
         self._queues: OrderedDict[str, deque[_Work]] = OrderedDict()
         """Peers with work, in round-robin order: the next one first."""
         self._busy: Counter[str] = Counter()
+        self.failed_sequences = 0
+        """Since the start."""
         self._has_work = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -95,6 +97,7 @@ class EffectDispatcher:
     def put(self, scope: str, peer: str, effect: SequenceEffect, number: int | None = None) -> None:
         """Emit the event of this effect, and queue it to be carried out."""
         kind, text = describe(effect)
+        self.failed_sequences += isinstance(effect, SequenceFailed)
         self._emit(scope, kind, text)
         if isinstance(effect, AskResend):
             waiting = self._asks.get(scope)

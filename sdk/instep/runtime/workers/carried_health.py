@@ -73,6 +73,7 @@ def _counted_intake(
         commits=before.commits + intake.commits,
         delivered=before.delivered + intake.delivered,
         handler_failures=before.handler_failures + intake.handler_failures,
+        failed_sequences=before.failed_sequences + intake.failed_sequences,
         deviations=_sum(before.deviations, intake.deviations),
         refusals=_sum(before.refusals, intake.refusals),
     )
