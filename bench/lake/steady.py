@@ -3,7 +3,9 @@ MERGEs of the same rows into as many tables.
 
 The floor is what a user would write by hand, with no comparison, no interval and no progress: one
 MERGE a table, all beside each other, by the same join; a history and alarms of their own rows only.
-Both run in one session, in turn. Jobs are Spark's, which over Spark Connect nobody tells.
+Both run in one session, in turn. Jobs are Spark's, which over Spark Connect nobody tells. Bytes are
+those of the files that a micro-batch adds to all tables. Processor seconds are those of this
+process and its children: they hold on a machine that is busy, as seconds do not.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -70,7 +72,7 @@ _FLOOR: Final[dict[TableSchema, str]] = {
 """The tables of the floor, and the rows that concern them."""
 
 
-class Measured(msgspec.Struct, frozen=True):
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """The medians for one size of the lake and of the micro-batch."""
 
     entities: int
@@ -81,8 +83,16 @@ class Measured(msgspec.Struct, frozen=True):
     floor_s: float
     ratio: float
     """Speed of the product in speeds of the floor."""
+    processor_s: float
+    floor_processor_s: float
     jobs: int | None
     floor_jobs: int | None
+    bytes: int
+    """Of the files that a micro-batch has added to all tables …"""
+    floor_bytes: int
+    files: int
+    """… and how many files these then have."""
+    floor_files: int
     landed_to_s: dict[str, float]
     """By table: seconds from the begin of the micro-batch until the table has it."""
 
@@ -198,6 +208,43 @@ class _Floor:
             """).collect()
 
 
+class _Written(NamedTuple):
+    """What the logs of some tables say."""
+
+    bytes: int
+    """Of all files that were ever added."""
+    files: int
+    """Those that the tables have now."""
+
+
+def _written(folder: Path) -> _Written:
+    added_bytes = files = 0
+    for commit in folder.glob("*/_delta_log/*.json"):
+        if commit.parent.parent.name == "changes":
+            continue
+        for line in commit.read_bytes().splitlines():
+            action = msgspec.json.decode(line)
+            added_bytes += action.get("add", {}).get("size", 0)
+            files += ("add" in action) - ("remove" in action)
+    return _Written(added_bytes, files)
+
+
+def _processor_s() -> float:
+    """Processor time of this process and its children, the JVM among them."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            fields = stat.read_text().rpartition(")")[2].split()
+            pid = int(stat.parent.name)
+            parents[pid], ticks[pid] = int(fields[1]), int(fields[11]) + int(fields[12])
+    own, newer = {os.getpid()}, {os.getpid()}
+    while newer:
+        newer = {pid for pid, parent in parents.items() if parent in newer} - own
+        own |= newer
+    return sum(ticks.get(pid, 0) for pid in own) / os.sysconf("SC_CLK_TCK")
+
+
 def _jobs(spark: SparkSession) -> int | None:
     if is_connect(spark):
         return None
@@ -211,7 +258,7 @@ def measure(
     entities: int,
     batches: list[int],
     rounds: int,
-    layout: Layout = "auto",
+    layout: Layout = "copy-on-write",
     *,
     floor: bool = True,
 ) -> Iterator[Measured | tuple[str, float]]:
@@ -258,7 +305,8 @@ def measure(
             gc.collect()
             turns = ["product", *(["floor"] if bare is not None else [])]
             for turn in turns if number % 2 else reversed(turns):
-                jobs = _jobs(spark)
+                at = folder if turn == "product" else folder / "floor"
+                jobs, before, used_s = _jobs(spark), _written(at), _processor_s()
                 begun_s = time.perf_counter()
                 if turn == "product":
                     steps.clear()
@@ -267,6 +315,10 @@ def measure(
                     assert bare is not None
                     bare.merge(read)
                 seconds.setdefault(turn, []).append(time.perf_counter() - begun_s)
+                found, used_s = _written(at), _processor_s() - used_s
+                seconds.setdefault(f"{turn} processor", []).append(used_s)
+                seconds.setdefault(f"{turn} bytes", []).append(found.bytes - before.bytes)
+                seconds.setdefault(f"{turn} files", []).append(found.files)
                 if jobs is not None:
                     now = _jobs(spark)
                     assert now is not None
@@ -274,14 +326,27 @@ def measure(
             for table, at_s in steps.items():
                 seconds.setdefault(f"to {table}", []).append(at_s)
         # The first one compiles.
-        of = {name: statistics.median(found[1:] or found) for name, found in seconds.items()}
+        of = {name: statistics.median(each[1:] or each) for name, each in seconds.items()}
         ratio = of["floor"] / of["product"] if bare is not None else 0.0
         yield Measured(
-            *(entities, size, layout, is_connect(spark)),
-            *(round(of["product"], 2), round(of.get("floor", 0.0), 2), round(ratio, 2)),
-            int(of["product jobs"]) if "product jobs" in of else None,
-            int(of["floor jobs"]) if "floor jobs" in of else None,
-            {name[3:]: round(at, 2) for name, at in of.items() if name.startswith("to ")},
+            entities=entities,
+            batch=size,
+            layout=layout,
+            connect=is_connect(spark),
+            product_s=round(of["product"], 2),
+            floor_s=round(of.get("floor", 0.0), 2),
+            ratio=round(ratio, 2),
+            processor_s=round(of["product processor"], 2),
+            floor_processor_s=round(of.get("floor processor", 0.0), 2),
+            jobs=int(of["product jobs"]) if "product jobs" in of else None,
+            floor_jobs=int(of["floor jobs"]) if "floor jobs" in of else None,
+            bytes=int(of["product bytes"]),
+            floor_bytes=int(of.get("floor bytes", 0)),
+            files=int(of["product files"]),
+            floor_files=int(of.get("floor files", 0)),
+            landed_to_s={
+                name[3:]: round(at, 2) for name, at in of.items() if name.startswith("to ")
+            },
         )
 
 
@@ -289,7 +354,7 @@ def main(
     sizes: Annotated[str, typer.Option(help="Entities of each lake.")] = "10000,100000,1000000",
     batches: Annotated[str, typer.Option(help="Changes of a micro-batch.")] = "100,1000,20000",
     rounds: Annotated[int, typer.Option(min=1, help="Micro-batches of each size.")] = 5,
-    layout: Annotated[str, typer.Option(help="As in the options of the sink.")] = "auto",
+    layout: Annotated[str, typer.Option(help="As in the options of the sink.")] = "copy-on-write",
     remote: Annotated[str, typer.Option(help="A server of Spark Connect.")] = "",
     connect: Annotated[bool, typer.Option(help="Start a server of Spark Connect.")] = False,
     strict: Annotated[bool, typer.Option(help="Exit 1 when the target is missed.")] = False,

@@ -19,7 +19,7 @@ from typing import Final
 
 from instep.errors import ConfigurationError
 
-__all__ = ["cache_folder", "carve", "installed_jar"]
+__all__ = ["cache_folder", "carve", "installed_jar", "is_carved"]
 
 _PROVIDER: Final = "jsoniq"
 _KNOWN: Final = frozenset(
@@ -75,6 +75,11 @@ def installed_jar(cache: Path | None = None) -> Path | None:
         )
         return None
     return carve(fat, folder, name)
+
+
+def is_carved(jar: str) -> bool:
+    """Whether `installed_jar` has made this one."""
+    return Path(jar).name.startswith(f"delta-{_PROVIDER}-")
 
 
 def carve(fat: Path, folder: Path, name: str) -> Path:

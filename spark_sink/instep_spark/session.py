@@ -1,7 +1,9 @@
 """One way to a Spark session that knows Delta, wherever Delta's JVM part comes from.
 
-In this order: a session given by the user; jars or packages that are configured; an installed
-provider of the jar (`instep_spark.jar`); Maven. Where none works, one error names the ways out.
+In this order: a session given by the user; jars or packages that are configured; the coordinates of
+the Delta that is installed for Python, where a repository of Maven answers (`instep_spark.maven`);
+an installed provider of the jar (`instep_spark.jar`). Where none works, one error names the ways
+out.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ import msgspec
 
 from instep.errors import ConfigurationError
 from instep_spark.error_text import first_line
-from instep_spark.jar import installed_jar
+from instep_spark.jar import installed_jar, is_carved
+from instep_spark.maven import can_resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -162,13 +165,11 @@ def _configured(builder: Any, options: SparkOptions) -> Any:
     builder = builder.master(options.master or "local[*]")
     jars, packages = list(options.jars), list(options.packages)
     if not jars and not packages and "spark.jars.packages" not in options.config:
-        jar = installed_jar()
-        if jar is not None:
-            jars = [str(jar)]
+        coordinates, jar = _delta_coordinates(), installed_jar()
+        if jar is None or can_resolve(coordinates, options.config):
+            packages = [coordinates]
         else:
-            from delta import configure_spark_with_delta_pip  # noqa: PLC0415 — rarely needed
-
-            builder = configure_spark_with_delta_pip(builder)
+            jars = [str(jar)]
     missing = [jar for jar in jars if "://" not in jar and not Path(jar).is_file()]
     if missing:
         raise ConfigurationError(
@@ -179,6 +180,16 @@ def _configured(builder: Any, options: SparkOptions) -> Any:
     if packages:
         builder = builder.config("spark.jars.packages", ",".join(packages))
     return builder
+
+
+def _delta_coordinates() -> str:
+    """Those of the Delta that is installed for Python, which states them itself."""
+    from delta import configure_spark_with_delta_pip  # noqa: PLC0415 — half a second to import
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    builder = configure_spark_with_delta_pip(SparkSession.Builder())
+    stated: dict[str, str] = builder._options  # noqa: SLF001 — it has no getter
+    return stated["spark.jars.packages"]
 
 
 def _defaults(options: SparkOptions) -> Mapping[str, str]:
@@ -223,8 +234,14 @@ def delta_source(session: SparkSession) -> str:
     if is_connect(session):
         return "the server's own"
     stated = session.sparkContext.getConf()
-    found = [stated.get(name, "") for name in ("spark.jars", "spark.jars.packages")]
-    return ", ".join(part for part in found if part) or "built in"
+    jars = stated.get("spark.jars", "") or ""
+    # Spark adds to the jars what it has fetched.
+    packages = stated.get("spark.jars.packages", "")
+    if packages:
+        return f"{packages}, by Maven"
+    if is_carved(jars):
+        return f"{jars}, because no repository of Maven answered"
+    return jars or "built in"
 
 
 def _not_started(options: SparkOptions, error: Exception) -> ConfigurationError:

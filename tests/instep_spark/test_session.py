@@ -182,5 +182,8 @@ def test_where_delta_comes_from_is_told() -> None:
         return delta_source(session)
 
     assert of(spark_jars="/cache/delta.jar") == "/cache/delta.jar"
-    assert of(spark_jars_packages="io.delta:delta-spark_2.13:4.0.1").startswith("io.delta:")
+    carved = "/cache/delta-jsoniq-3.0.2-spark-4.0.3-licensed-0.jar"
+    assert of(spark_jars=carved) == f"{carved}, because no repository of Maven answered"
+    by_maven = of(spark_jars_packages="io.delta:d:4", spark_jars="/ivy/io.delta_d.jar")
+    assert by_maven == "io.delta:d:4, by Maven"
     assert of() == "built in"

@@ -262,23 +262,12 @@ class Lake:
             self._report_lags(self._pipeline.lacks(ends))
 
     def _apply_next(self, ends: Mapping[StreamKey, int]) -> None:
-        """Apply a bounded number of the rows up to these ordinals that some table lacks. Raises
-        `SinkError` where some table still lacks them.
-        """
+        """Apply a bounded number of the rows up to these ordinals that some table lacks."""
         lags = self._lags(ends)
         taken = shared_out(lags, _BATCH_RECORDS)
         upto = {key: ends[key] - lags[key] + rows for key, rows in taken.items()}
         self._batch_rows = 0
         self._pipeline.apply(self.spark, upto)
-        for consumer, stream in self._lags(upto):
-            # Else it would be tried for ever.
-            raise SinkError(
-                f"changes lacks rows of {consumer} / {stream} up to {upto[consumer, stream]} that "
-                "some table has and another one lacks",
-                where=self.url,
-                hint="a row must stay until every table has it: restore changes, or the table that "
-                "lacks them",
-            )
         self._upkeep.batch_done()
         self._look_after()
 

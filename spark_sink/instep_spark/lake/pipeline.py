@@ -208,7 +208,8 @@ class Pipeline:
         return bool(changed)
 
     def _open(self, spark: SparkSession, target: LakeTable) -> None:
-        proven = self.entities.by_driver is not None
+        proven = target is not self.entities and self.entities.by_driver is not None
+        target.by_driver = None  # what it knows may be of a table that is there no more
         if self.settings.by_driver:
             target.use_driver(spark, proven=proven)
         target.open(spark)
