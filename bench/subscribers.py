@@ -85,10 +85,8 @@ async def main(database: str, seconds: float) -> None:
             for count in COUNTS:
                 share, given = await measure(url, count, seconds)
                 rate = given / seconds / count
-                name = "storm" if storm else "idle"
-                print(
-                    f"{database}, {name}: {count} subscribers, {share:.3f} s/s, {rate:.0f} changes/s each"
-                )
+                name = f"{database}, {'storm' if storm else 'idle'}"
+                print(f"{name}: {count} subscribers, {share:.3f} s/s, {rate:.0f} changes/s each")
             if writer is not None:
                 writer.kill()
                 await writer.wait()

@@ -49,7 +49,6 @@ async def write(url: str) -> None:
     async with SqlStore(url, journal="bodies", handlers=[handler]) as store:
         await store.open("crash")
         before = await store.position(STREAM)
-        print("ready", flush=True)
         while True:
             at = before.ordinal + 1
             kind, body = RecordType.CREATE_UPDATE, b'{"at":%d}' % at
@@ -58,6 +57,7 @@ async def write(url: str) -> None:
             await store.commit(
                 Batch(stream="s", records=records, position=after, expects_ordinal=before.ordinal)
             )
+            print(at, flush=True)
             before = after
             await asyncio.sleep(0.1)  # the relay is slower than the writer
 

@@ -27,10 +27,12 @@ def _hung_up(_number: int, _frame: object) -> None:
 
 
 def _stop(number: int, _frame: object) -> None:
-    """Say why it ends, and end by the signal, as a program that does not handle it.
+    """End by the signal, as a program that does not handle it. Whoever presses Ctrl-C knows why it
+    ends; of another signal it is said.
 
     Commands that have something to complete replace this (`instep.cli.signals`).
     """
-    os.write(2, f"instep: stopped by {signal.Signals(number).name}\n".encode())
+    if number != signal.SIGINT:
+        os.write(2, f"instep: stopped by {signal.Signals(number).name}\n".encode())
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

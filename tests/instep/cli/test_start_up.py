@@ -185,7 +185,8 @@ def test_a_signal_before_the_command_has_begun_is_told(
         process.send_signal(number)
         _, errors = process.communicate(timeout=30)
     assert process.returncode == -number
-    assert errors.decode() == f"instep: stopped by {number.name}\n"
+    told = "" if number is signal.SIGINT else f"instep: stopped by {number.name}\n"
+    assert errors.decode() == told
 
 
 @pytest.mark.parametrize(
