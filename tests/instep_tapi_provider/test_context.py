@@ -11,7 +11,7 @@ from instep.errors import ConfigurationError
 from instep_tapi.facts.names import class_of
 from instep_tapi_provider.context import Context, Nested, resource
 
-DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "tapi"
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "tapi"
 FILES = [
     "odtn_out_tapi_context.json",
     "onf_ri_odu_context.json",
