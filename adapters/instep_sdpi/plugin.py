@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from instep.config.shown import shown_table
+from instep.conformance import Event
 from instep.model.records import RecordChunk, Unreadable
 from instep.model.streams import StreamInfo
 from instep.ports.plugin import SourcePlugin
 from instep.ports.source import Source
 from instep_sdpi.deviations import DEVIATIONS
+from instep_sdpi.event_sink import InjectedFault, receive_reports
 from instep_sdpi.options import Options, client_tls, read_options, server_tls
 from instep_sdpi.source import SdpiSource
 
@@ -28,6 +30,18 @@ class _Plugin:
 
     def build(self, options: Mapping[str, Any], where: str) -> Source:
         return SdpiSource(read_options(options, where), where)
+
+    async def judge(
+        self,
+        options: Mapping[str, Any],
+        where: str,
+        seconds: float,
+        record: Callable[[Event], None],
+        note: Callable[[str], None],  # noqa: ARG002 - what keeps it from seeing more is an error
+    ) -> None:
+        source = SdpiSource(read_options(options, where), where)
+        source.conformance.recorder = record
+        await receive_reports(source, seconds, InjectedFault())
 
     def shown(self, table: Mapping[str, Any]) -> dict[str, Any]:
         return shown_table(Options, table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -13,6 +13,7 @@ from instep.model.streams import StreamInfo
 from instep_tapi.deviations import DEVIATIONS
 
 if TYPE_CHECKING:
+    from instep.conformance import Event
     from instep.ports.plugin import SourcePlugin
     from instep.ports.source import Source
     from instep_tapi.options import Options
@@ -59,6 +60,21 @@ class _Plugin:
         from instep_tapi.source import TapiSource
 
         return TapiSource(read_options(options, where), where)
+
+    async def judge(
+        self,
+        options: Mapping[str, Any],
+        where: str,
+        seconds: float,
+        record: Callable[[Event], None],
+        note: Callable[[str], None],
+    ) -> None:
+        from instep_tapi.conformance.probe import PROBED, probe_source
+        from instep_tapi.options import read_options
+        from instep_tapi.source import TapiSource
+
+        source = TapiSource(read_options({**options, **PROBED}, where), where)
+        await probe_source(source, seconds, record, note)
 
     def shown(self, table: Mapping[str, Any]) -> dict[str, Any]:
         return shown_table(self.options, table)

@@ -65,6 +65,8 @@ def sdpi(  # noqa: PLR0917 - options, given by name on the command line
     reports that show it), or was not seen. Ends with 1 where one is broken. A layer between can
     break them as well as the provider.
     """
+    from instep.conformance import TraceJudge
+    from instep_sdpi.conformance import sdpi_rules
     from instep_sdpi.event_sink import InjectedFault, receive_reports
     from instep_sdpi.options import read_options
     from instep_sdpi.source import SdpiSource
@@ -78,7 +80,7 @@ def sdpi(  # noqa: PLR0917 - options, given by name on the command line
     if actions:
         table["actions"] = actions
     source = SdpiSource(read_options(table, "conformance"), "conformance")
-    with recording(trace) as recorder:
-        source.conformance.recorder = recorder
+    judging = TraceJudge(sdpi_rules(), provider)
+    with recording(trace, judging) as source.conformance.recorder:
         asyncio.run(receive_reports(source, seconds, fault))
-    print_report(source.conformance.report(), output, html_file=html, junit_file=junit)
+    print_report(judging.report(), output, html_file=html, junit_file=junit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,7 +16,6 @@ from instep.cli.conformance.printing import (
 )
 from instep.cli.conformance.recording import TraceOption, recording
 from instep.cli.output import plain
-from instep.errors import SourceError
 from instep_tapi.cli.connection import (
     AuthConfigOption,
     CaOption,
@@ -29,9 +28,6 @@ from instep_tapi.cli.connection import (
     connection,
     open_source,
 )
-
-if TYPE_CHECKING:
-    from instep.conformance import Event, TraceJudge
 
 
 def tapi(  # noqa: PLR0917 - a command has as many parameters as options
@@ -75,6 +71,7 @@ def tapi(  # noqa: PLR0917 - a command has as many parameters as options
     """
     from instep.conformance import TraceJudge
     from instep_tapi.conformance.book import tapi_rules
+    from instep_tapi.conformance.probe import PROBED, probe_source
 
     if edition not in {"", "2.1.3", "2.6"}:
         raise typer.BadParameter(f"{edition!r} is no edition: write 2.1.3 or 2.6")
@@ -89,24 +86,8 @@ def tapi(  # noqa: PLR0917 - a command has as many parameters as options
         root=root,
     )
     options["streams"] = {"ids": ids or []}
-    # What is read is judged at once: a reader that waits shall be felt by the provider.
-    options |= {"hold_records": 2_000, "hold_bytes": 1024 * 1024}
+    options |= PROBED
     judging = TraceJudge(tapi_rules(edition), url)
-    with recording(trace) as write:
-
-        def record(event: Event) -> None:
-            if write is not None:
-                write(event)
-            judging.observe(event)
-
-        asyncio.run(_probe(options, record, judging, minutes * 60.0, active=active))
-    print_report(judging.report(), output, html_file=html, junit_file=junit)
-
-
-async def _probe(
-    options: dict[str, Any], record: Any, judging: TraceJudge, seconds: float, *, active: bool
-) -> None:
-    from instep_tapi.conformance.probe import Probe
 
     def say(text: str) -> None:
         typer.echo(plain(text), err=True)
@@ -114,14 +95,9 @@ async def _probe(
     def note(text: str) -> None:
         judging.notes.append(text)
 
-    source = open_source(options)
-    source.record(record)
-    try:
-        await Probe(source, seconds, active=active, say=say, note=note).run()
-    except SourceError as error:
-        # What was seen until then is judged all the same.
-        if not judging.began:
-            raise
-        note(str(error))
-    finally:
-        await source.close()
+    with recording(trace, judging) as record:
+        probing = probe_source(
+            open_source(options), minutes * 60.0, record, note, active=active, say=say
+        )
+        asyncio.run(probing)
+    print_report(judging.report(), output, html_file=html, junit_file=junit)

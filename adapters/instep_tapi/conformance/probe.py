@@ -14,14 +14,19 @@ from typing import Final
 
 from yarl import URL
 
+from instep.conformance import Event
 from instep.errors import InstepError, NoStreamError, SourceError, TokenRefusedError
 from instep.model.records import RecordHeader
 from instep.model.streams import Start, StreamInfo
 from instep_tapi.source import TapiSource
 from instep_tapi.source_tap import now_us
 
-__all__ = ["Probe"]
+__all__ = ["PROBED", "Probe", "probe_source"]
 
+PROBED: Final = {"hold_records": 2_000, "hold_bytes": 1024 * 1024}
+"""Options of a source that is probed. What is read is judged at once: a reader that waits shall be
+felt by the provider.
+"""
 _POLL_S: Final = 10.0
 _RECONNECT_S: Final = 0.5
 _MAX_RECONNECT_S: Final = 10.0
@@ -29,6 +34,36 @@ _SLOW_SHARE: Final = 0.1
 _AWAY_SHARE: Final = 0.03
 _OLDER: Final = 1.2
 """An old token is older than the tombstone retention by this factor."""
+
+
+async def probe_source(
+    source: TapiSource,
+    seconds: float,
+    record: Callable[[Event], None],
+    note: Callable[[str], None],
+    *,
+    active: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Probe a source and close it; `record` is given each event. Raises `SourceError` where nothing
+    was seen: what was seen until then is judged all the same.
+    """
+    seen = False
+
+    def recorded(event: Event) -> None:
+        nonlocal seen
+        seen = True
+        record(event)
+
+    source.record(recorded)
+    try:
+        await Probe(source, seconds, active=active, say=say, note=note).run()
+    except SourceError as error:
+        if not seen:
+            raise
+        note(str(error))
+    finally:
+        await source.close()
 
 
 class Probe:

@@ -6,6 +6,7 @@ import importlib.metadata
 from collections.abc import Iterable, Iterator
 from functools import partial
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -134,6 +135,10 @@ BELOW: Final = {
 
 
 CONFORMANCE: Final = {
+    "config": (
+        "instep.cli.conformance.command:config",
+        "Judge the peer of a configured consumer; also: conformance CONFIG.",
+    ),
     "trace": ("instep.cli.conformance.command:trace", "Judge a trace that was written by --trace."),
 }
 """The commands of `instep conformance` that no adapter brings, as in `COMMANDS`."""
@@ -189,6 +194,12 @@ class _Conformance(TyperGroup):
         """See click."""
         self._look_for_adapters()
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """See click: a file stands for `config` and the file."""
+        if args[0] not in self.list_commands(ctx) and Path(args[0]).is_file():
+            args = ["config", *args]
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """See click."""

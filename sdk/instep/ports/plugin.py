@@ -27,7 +27,9 @@ class SourcePlugin(Protocol):
     It may have `deviations` besides: kind → what that departure from the specification means;
     `shown` and `options`, as a `SinkPlugin`; `classes`, the names of all entity classes that its
     specification knows; and `warnings(options)`: sentences about what may be lost with these
-    options, or not found, which `instep check` shows. Methods must not block. `where` names the
+    options, or not found, which `instep check` shows; and `judge(options, where, seconds, record,
+    note)`, a coroutine that reads the provider for so long, gives each event to `record`, and what
+    keeps it from seeing more to `note`. Methods must not block. `where` names the
     place of the options in the configuration, for errors.
     """
 

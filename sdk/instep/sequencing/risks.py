@@ -11,6 +11,8 @@ __all__ = ["risks_of"]
 
 _BACK_OFF_S: Final = 3_600.0
 """Senders that back off wait for up to an hour, usually."""
+_WHOLE_S: Final = 10.0
+"""From here on a fraction of a second says nothing."""
 
 
 def risks_of(settings: SequencerSettings) -> list[str]:
@@ -35,4 +37,5 @@ def risks_of(settings: SequencerSettings) -> list[str]:
         )
     else:
         return []
-    return [f"a message that does not come within {waits_s:,.0f} s {what}"]
+    within = f"{waits_s:,.0f}" if waits_s >= _WHOLE_S else f"{waits_s:g}"
+    return [f"a message that does not come within {within} s {what}"]

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -139,3 +140,32 @@ async def test_nothing_to_subscribe_to_is_an_error() -> None:
         code, _, err = await instep(provider.url, "--seconds", "2")
     assert code == 1
     assert "503" in err
+
+
+async def test_a_consumer_s_configuration_says_which_provider(tmp_path: Path) -> None:
+    async with providing() as provider:
+        config = tmp_path / "instep.toml"
+        config.write_text(
+            '[[consumers]]\nname = "bed-7"\n[consumers.source]\nkind = "sdpi"\n'
+            f'provider = "{provider.url}"\nlisten = "127.0.0.1:0"\n'
+            '[consumers.sink]\nkind = "sql"\nurl = "sqlite://"\n'
+        )
+
+        async def report() -> None:
+            while True:
+                await asyncio.sleep(0.02)
+                await provider.deliver(provider.set("m1", str(provider.version)))
+
+        reporting = asyncio.create_task(report())
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "instep.cli", "conformance", str(config)),
+            *("--minutes", "0.1", "--format", "json"),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            out, _ = await asyncio.wait_for(process.communicate(), 60)
+        finally:
+            reporting.cancel()
+            await asyncio.gather(reporting, return_exceptions=True)
+        found = {one["clause"]: one["status"] for one in json.loads(out)["rules"]}
+        assert (process.returncode, found["SDPi R0801"]) == (0, "held")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,10 +17,9 @@ from instep.config.entry_points import rule_book
 from instep.config.plugins import sink_plugin, source_plugin
 
 if TYPE_CHECKING:
-    from instep.conformance import Event, TraceJudge
-    from instep.runtime.receiver import Receiver
+    from instep.conformance import Event
 
-__all__ = ["ListenOption", "MinutesOption", "judge_senders"]
+__all__ = ["ListenOption", "MinutesOption", "judge_senders", "receive"]
 
 ListenOption = Annotated[
     str,
@@ -31,11 +30,6 @@ MinutesOption = Annotated[
 ]
 _STORE = "sqlite://"
 """In memory: nothing is stored."""
-
-
-class _RecordedListener(Protocol):
-    address: str
-    recorder: Any
 
 
 def judge_senders(
@@ -54,32 +48,21 @@ def judge_senders(
     Raises `ConfigurationError`: these are no options of the protocol.
     """
     from instep.conformance import TraceJudge
+
+    judging = TraceJudge(rule_book(protocol), str(options["listen"]))
+    listener = source_plugin(protocol).build(options, "--listen")
+    with recording(trace, judging) as record, contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(receive(listener, minutes * 60.0, record))
+    print_report(judging.report(), output, html_file=html, junit_file=junit)
+
+
+async def receive(listener: Any, seconds: float, record: Callable[[Event], None]) -> None:
+    """Let a listener receive for so long; `record` is given each event. Nothing is stored."""
     from instep.runtime.receiver import Receiver
 
-    listener: Any = source_plugin(protocol).build(options, "--listen")
     sink: Any = sink_plugin("sql").build({"url": _STORE}, "sink")
-    judging = TraceJudge(rule_book(protocol), str(options["listen"]))
-    with recording(trace) as write:
-
-        def record(event: Event) -> None:
-            if write is not None:
-                write(event)
-            judging.observe(event)
-
-        listener.recorder = record
-        with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(_listen(listener, Receiver("conformance", listener, sink), minutes * 60.0))
-    print_report(_report(judging), output, html_file=html, junit_file=junit)
-
-
-def _report(judging: TraceJudge) -> Any:
-    if not judging.began:
-        judging.notes.append("nothing came")
-    return judging.report()
-
-
-async def _listen(listener: _RecordedListener, receiver: Receiver, seconds: float) -> None:
-    async with receiver:
+    listener.recorder = record
+    async with Receiver("conformance", listener, sink) as receiver:
         await receiver.aligned(10)
         typer.echo(plain(f"listening on {listener.address} for {seconds / 60:g} min"), err=True)
         with contextlib.suppress(TimeoutError):

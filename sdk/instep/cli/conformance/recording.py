@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from instep.conformance import Event, event_line
+from instep.conformance import Event, TraceJudge, event_line
 from instep.errors import ConfigurationError
 
 __all__ = ["TraceOption", "recording"]
@@ -21,21 +21,23 @@ TraceOption = Annotated[
 
 
 @contextmanager
-def recording(path: Path | None) -> Iterator[Callable[[Event], None] | None]:
-    """What writes an event to the file while the context is open; None without a file.
+def recording(path: Path | None, judging: TraceJudge) -> Iterator[Callable[[Event], None]]:
+    """What gives an event to whoever judges, and writes it to the file, if there is one, while the
+    context is open.
 
-    Raises `ConfigurationError`: it cannot be written.
+    Raises `ConfigurationError`: the file cannot be written.
     """
     if path is None:
-        yield None
+        yield judging.observe
         return
     try:
         file = path.open("wb")
     except OSError as error:
         raise ConfigurationError(f"cannot be written: {error.strerror}", where=str(path)) from error
+
+    def record(event: Event) -> None:
+        file.write(event_line(event))
+        judging.observe(event)
+
     with file:
-        yield lambda event: _write(file.write, event)
-
-
-def _write(write: Callable[[bytes], int], event: Event) -> None:
-    write(event_line(event))
+        yield record
