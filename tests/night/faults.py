@@ -455,21 +455,6 @@ class CutAgain(Fault):
         self.provider.command("faults", drop_after_records=None, expire_tokens=False)
 
 
-class LateLoop(Fault):
-    """The process gets no processor time for a second and a half, again and again."""
-
-    name = "late loop"
-    alerts = (("InstepLoopLate", 600),)
-
-    async def begin(self) -> None:
-        self.consumer.send(signal.SIGSTOP)
-        await asyncio.sleep(1.5)
-        self.consumer.send(signal.SIGCONT)
-
-    async def end(self) -> None:
-        """It is over by itself, once no lag of a minute or two was as long."""
-
-
 FAULTS: Final[tuple[type[Fault], ...]] = (
     Restart,
     Storm,
@@ -486,7 +471,6 @@ FAULTS: Final[tuple[type[Fault], ...]] = (
     WrongLogin,
     ChangedRow,
     CutAgain,
-    LateLoop,
 )
 CAN_MOUNT: Final = os.geteuid() == 0
 """Whether a file system that is small can be made here."""

@@ -51,7 +51,7 @@ SCRAPE_S: Final = 15.0
 """As in the run book: how often Prometheus scrapes and evaluates."""
 _LOOK_EVERY_S: Final = 0.1
 _UNSCALED: Final = ("InstepLoopLate",)
-"""Its threshold is of the processor, which is not faster in a night that is."""
+"""It is of the processor, which is not faster in a night that is."""
 T = TypeVar("T")
 
 
@@ -100,9 +100,10 @@ def scaled_rules(scale: float) -> str:
     alert = ""
     for line in rules().splitlines():
         alert = line.partition("alert: ")[2] or alert
-        scaled = re.sub(r"(for: )(\d+)([smh])()", seconds, line)
-        scaled = re.sub(r"(\[)(\d+)([smh])(\])", seconds, scaled)
+        scaled = line
         if alert not in _UNSCALED:
+            scaled = re.sub(r"(for: )(\d+)([smh])()", seconds, scaled)
+            scaled = re.sub(r"(\[)(\d+)([smh])(\])", seconds, scaled)
             scaled = re.sub(r"(_seconds > )(\d+)", threshold, scaled)
         text.append(scaled)
     return "\n".join(text) + "\n"
