@@ -2,8 +2,8 @@
 
     python -m tests.night --scale 20
 
-All durations, those of settings, provider and rules, are divided by one number; the threshold of
-InstepLoopLate is not, since the processor is as fast as by day. The tables show what fired, in
+All durations, those of settings, provider and rules, are divided by one number, but not those of
+InstepLoopLate, since the processor is as fast as by day. The tables show what fired, in
 seconds of the night. Ends with 1 where an alert fired, did not fire, or was not over as the run
 book says.
 """
@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=20.0, help="by what durations are divided")
     parser.add_argument("--only", action="append", default=[], help="a fault, or quiet; repeatable")
     parser.add_argument("--beside", type=int, default=6, help="faults at the same time")
+    parser.add_argument("--quiet-s", type=float, default=3_600, help="length of the quiet hour")
     arguments = parser.parse_args()
     if not shutil.which("prometheus"):
         parser.error("prometheus is not here; Debian: apt install prometheus")
@@ -73,7 +74,7 @@ def main() -> None:
                 wrong = wrong or bool(report.mistakes)
         if "quiet" in arguments.only or not arguments.only:
             with folder() as at:
-                report = asyncio.run(quiet_night(at, arguments.scale, server))
+                report = asyncio.run(quiet_night(at, arguments.scale, server, arguments.quiet_s))
             print(f"A quiet hour, {arguments.scale:g} times as fast\n{_table(report)}")
             wrong = wrong or bool(report.mistakes)
     raise SystemExit(wrong)

@@ -275,7 +275,7 @@ class FullDisk(Fault):
 
 @contextlib.contextmanager
 def _small_disk(folder: Path) -> Iterator[None]:
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)], check=True)
     try:
         yield
     finally:
@@ -394,7 +394,7 @@ class DeadConsumer(Fault):
 
 
 class WrongLogin(Fault):
-    """It is started with a login that is refused, beside another consumer that goes on."""
+    """A consumer is added, by a reload, with a login that the provider refuses."""
 
     name = "refused login"
     alerts = (("InstepFailed", 0), ("InstepNotReady", 900))
@@ -403,23 +403,17 @@ class WrongLogin(Fault):
     def source(self) -> dict[str, object]:
         return super().source() | {"auth": {"kind": "bearer", "token": "right"}}
 
-    def made_consumer(self) -> Consumer:
-        others = {"another": self.source()}
-        scale = self.night.scale
-        return Consumer(self.night.folder, self.name, scale, self.source(), others=others)
-
-    async def _with(self, token: str) -> None:
-        await self.consumer.end()
-        self.consumer.source["auth"] = {"kind": "bearer", "token": token}
+    async def _with(self, **others: dict[str, object]) -> None:
+        self.consumer.others = others
         self.consumer.write()
-        self.consumer.start()
+        await self.consumer.command("reload", str(self.consumer.file))
 
     async def begin(self) -> None:
-        await self._with("wrong")
+        wrong = {"auth": {"kind": "bearer", "token": "wrong"}}
+        await self._with(another=super().source() | wrong)
 
     async def end(self) -> None:
-        await self._with("right")
-        await self.consumer.ready()
+        await self._with()
 
 
 class ChangedRow(Fault):
@@ -461,21 +455,6 @@ class CutAgain(Fault):
         self.provider.command("faults", drop_after_records=None, expire_tokens=False)
 
 
-class LateLoop(Fault):
-    """The process gets no processor time for a second and a half, again and again."""
-
-    name = "late loop"
-    alerts = (("InstepLoopLate", 600),)
-
-    async def begin(self) -> None:
-        self.consumer.send(signal.SIGSTOP)
-        await asyncio.sleep(1.5)
-        self.consumer.send(signal.SIGCONT)
-
-    async def end(self) -> None:
-        """It is over by itself, once no lag of a minute or two was as long."""
-
-
 FAULTS: Final[tuple[type[Fault], ...]] = (
     Restart,
     Storm,
@@ -492,7 +471,6 @@ FAULTS: Final[tuple[type[Fault], ...]] = (
     WrongLogin,
     ChangedRow,
     CutAgain,
-    LateLoop,
 )
 CAN_MOUNT: Final = os.geteuid() == 0
 """Whether a file system that is small can be made here."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from tests.night.faults import Fault, Night
 from tests.night.quiet import QUIETS, Quiet
@@ -20,6 +21,9 @@ _STEPS_S = 15.0
 """Seconds of the night for a scrape and an evaluation."""
 _WITHIN_S = 150.0
 """Real seconds in which an alert has to fire, or to be over."""
+
+
+Site = TypeVar("Site", bound=Fault)
 
 
 @dataclass
@@ -54,14 +58,8 @@ async def faulty_night(
     sites: list[Fault] = []
     with night.stack:
         try:
-            for kind in faults:
-                sites.append(kind(night))
-                try:
-                    await sites[-1].start()
-                except (TimeoutError, RuntimeError) as error:
-                    one = sites.pop()
-                    one.stop()
-                    report.mistakes.append(f"{one.name}: it does not start: {error}")
+            sites += [kind(night) for kind in faults]
+            sites = await _started(sites, report)
             ports = {one.name: [each.port for each in one.consumers] for one in sites}
             async with Prometheus(folder, scale, ports) as prometheus:
                 await night.pass_s(60)
@@ -75,6 +73,19 @@ async def faulty_night(
             for one in sites:
                 one.stop()
     return report
+
+
+async def _started(sites: list[Site], report: NightReport) -> list[Site]:
+    """Start them. Returns those that have started."""
+    ends = await asyncio.gather(*(one.start() for one in sites), return_exceptions=True)
+    started = []
+    for one, end in zip(sites, ends, strict=True):
+        if end is None:
+            started.append(one)
+        else:
+            one.stop()
+            report.mistakes.append(f"{one.name}: it does not start: {end}")
+    return started
 
 
 async def _play(fault: Fault, night: Night, prometheus: Prometheus, report: NightReport) -> None:
@@ -130,7 +141,7 @@ async def _play_whole(
     mended_s = time.time()
     await fault.end()
     try:
-        await until(lambda: not prometheus.states(fault.name), _WITHIN_S, "it is over")
+        await until(lambda: not soonest_s.keys() & prometheus.states(fault.name), _WITHIN_S, "over")
     except TimeoutError:
         mistake(f"not over: {prometheus.states(fault.name)}")
     history = prometheus.history(fault.name, began_s)
@@ -155,11 +166,9 @@ async def quiet_night(
     sites: list[Quiet] = []
     with night.stack:
         try:
-            for kind in QUIETS:
-                if server is None and kind.needs_server:
-                    continue
-                sites.append(kind(night))
-                await sites[-1].start()
+            kinds = [one for one in QUIETS if server is not None or not one.needs_server]
+            sites += [kind(night) for kind in kinds]
+            sites = await _started(sites, report)
             ports = {one.name: [each.port for each in one.consumers] for one in sites}
             async with Prometheus(folder, scale, ports) as prometheus:
                 await night.pass_s(60)

@@ -41,7 +41,7 @@ class Reload(Quiet):
 
     async def play(self) -> None:
         for number in range(6):
-            self.consumer.settings["reconnect_max_s"] = 1.5 + number
+            self.consumer.settings["reconnect_max_s"] = 2.0 + number
             self.consumer.write()
             told = await self.consumer.command("reload", str(self.consumer.file))
             assert "settings.reconnect_max_s" in told, told

@@ -51,7 +51,7 @@ SCRAPE_S: Final = 15.0
 """As in the run book: how often Prometheus scrapes and evaluates."""
 _LOOK_EVERY_S: Final = 0.1
 _UNSCALED: Final = ("InstepLoopLate",)
-"""Its threshold is of the processor, which is not faster in a night that is."""
+"""It is of the processor, which is not faster in a night that is."""
 T = TypeVar("T")
 
 
@@ -100,9 +100,10 @@ def scaled_rules(scale: float) -> str:
     alert = ""
     for line in rules().splitlines():
         alert = line.partition("alert: ")[2] or alert
-        scaled = re.sub(r"(for: )(\d+)([smh])()", seconds, line)
-        scaled = re.sub(r"(\[)(\d+)([smh])(\])", seconds, scaled)
+        scaled = line
         if alert not in _UNSCALED:
+            scaled = re.sub(r"(for: )(\d+)([smh])()", seconds, scaled)
+            scaled = re.sub(r"(\[)(\d+)([smh])(\])", seconds, scaled)
             scaled = re.sub(r"(_seconds > )(\d+)", threshold, scaled)
         text.append(scaled)
     return "\n".join(text) + "\n"
@@ -140,7 +141,12 @@ class _Process:
     def begin(self, *words: str) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                words, stdout=log, stderr=log, env=os.environ | {"PYTHONASYNCIODEBUG": ""}
+                words,
+                stdout=log,
+                stderr=log,
+                env=os.environ | {"PYTHONASYNCIODEBUG": ""},
+                # An interrupt at the terminal is for us, and we end it.
+                start_new_session=True,
             )
 
     @property
@@ -192,7 +198,7 @@ class ProviderProcess(_Process):
         self.begin(*self._words)
 
     async def serving(self) -> None:
-        await until(self._answers, 60, "the provider serves")
+        await until(self._answers, 240, "the provider serves")
 
     def _answers(self) -> bool:
         if self.ended:
@@ -233,12 +239,11 @@ class Consumer(_Process):
         settings: Mapping[str, Any] | None = None,
         sink: Mapping[str, Any] | None = None,
         suffix: str = "",
-        others: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """`others`: more consumers of the process, by name, with their sources."""
         super().__init__(folder / f"{name}{suffix}-run.log")
         self._folder = folder
-        self._others = dict(others or {})
+        self.others: Mapping[str, Mapping[str, Any]] = {}
+        """More consumers of the process, by name, with their sources."""
         self.name = name
         self.port = free_port()
         self.file = folder / f"{name}{suffix}.toml"
@@ -250,28 +255,31 @@ class Consumer(_Process):
         }
         self.sink = {"kind": "sql", "url": self.store, **kept, **(sink or {})}
         self.settings = merged(divided(ConsumerSettings(), scale), settings or {})
-        if source["kind"] == "tapi":
-            times = divided(TapiOptions(endpoints=()), scale)
-            source = merged(times, source)
+        self._times = divided(TapiOptions(endpoints=()), scale)
         self.source = dict(source)
         self.write()
 
     def write(self) -> None:
         """Write the configuration anew, as it is now."""
-        tables = {"source": self.source, "sink": self.sink, "settings": self.settings}
+        tables = {"source": self._timed(self.source), "sink": self.sink, "settings": self.settings}
         lines = "\n".join(f"{key} = {toml(value)}" for key, value in tables.items())
         text = (
             f'[operations]\nlisten = "127.0.0.1:{self.port}"\n'
             f'[[consumers]]\nname = "{self.name}"\n{lines}\n'
         )
-        for name, source in self._others.items():
+        for name, source in self.others.items():
             url = f"sqlite:///{self._folder}/{name}.db"
             text += (
-                f'[[consumers]]\nname = "{name}"\nsource = {toml(source)}\n'
+                f'[[consumers]]\nname = "{name}"\nsource = {toml(self._timed(source))}\n'
                 f"sink = {toml({'kind': 'sql', 'url': url})}\n"
+                f"settings = {toml(self.settings)}\n"
             )
         tomllib.loads(text)
         self.file.write_text(text)
+
+    def _timed(self, source: Mapping[str, Any]) -> dict[str, Any]:
+        times = self._times if source["kind"] == "tapi" else {}
+        return merged(times, source)
 
     def start(self) -> None:
         self.begin(*INSTEP, "run", str(self.file), "--format", "jsonl", "--period", "600")
@@ -288,7 +296,7 @@ class Consumer(_Process):
         except OSError:
             return 0, ""
 
-    async def ready(self, within_s: float = 90) -> None:
+    async def ready(self, within_s: float = 240) -> None:
         def answers() -> bool:
             if self.ended:
                 raise RuntimeError(self.said())
@@ -372,6 +380,7 @@ class Prometheus:
             ],
             stdout=log,
             stderr=log,
+            start_new_session=True,
         )
         self.began_s = time.time()
         await until(self._answers, 60, "Prometheus answers")

@@ -30,6 +30,7 @@ def test_all_durations_of_the_rules_are_divided_but_that_of_the_processor() -> N
     assert "[15000ms]" in rules
     assert "loop_lag_seconds > 1" in rules
     assert "for: 120s" not in rules
+    assert rules.count("for: 600s") == 1
 
 
 @pytest.mark.long

@@ -65,7 +65,7 @@ __all__ = ["Emit", "MessageIntake"]
 
 
 class Emit(Protocol):
-    """Tells an event."""
+    """How an intake tells what happens to its sequences."""
 
     def __call__(
         self, stream: str, kind: str, text: str, ids: Mapping[str, int] | None = None, /
