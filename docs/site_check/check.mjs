@@ -143,6 +143,11 @@ for (const [page, href] of links) {
 await desktop.goto(`${base}search.html?q=outbox`);
 await desktop.waitForSelector("#search-results li a", { timeout: 60_000 }).catch(() => found("search.html", "search", "finds nothing about an outbox"));
 
+writeFileSync(report, `${JSON.stringify({ pages: chosen.length, links: links.length, findings }, null, 1)}\n`);
+console.log(`${chosen.length} pages, ${links.length} links, ${findings.length} findings; ${report}`);
+for (const one of findings.slice(0, 40)) console.log(`${one.page}: ${one.kind}: ${one.what}`);
+process.exitCode = findings.length ? 1 : 0;
+
 if (given("--pictures")) {
   mkdirSync(given("--pictures"), { recursive: true });
   for (const [size, viewport] of [["desktop", DESKTOP], ["phone", PHONE]]) {
@@ -160,7 +165,3 @@ if (given("--pictures")) {
 
 await browser.close();
 server.close();
-writeFileSync(report, `${JSON.stringify({ pages: chosen.length, links: links.length, findings }, null, 1)}\n`);
-console.log(`${chosen.length} pages, ${links.length} links, ${findings.length} findings; ${report}`);
-for (const one of findings.slice(0, 40)) console.log(`${one.page}: ${one.kind}: ${one.what}`);
-process.exitCode = findings.length ? 1 : 0;

@@ -129,9 +129,10 @@ class Site:
             "relay": (*_PROGRAM, "relay", self.url, str(self.published)),
             "publisher": (*INSTEP, "run", str(self._config), "--format", "jsonl"),
         }
-        with (self.folder / f"{name}.log").open("ab") as log:
+        out, err = self.folder / f"{name}.out", self.folder / f"{name}.log"
+        with out.open("ab") as told, err.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                *commands[name], stdout=log, stderr=log, cwd=ROOT
+                *commands[name], stdout=told, stderr=log, cwd=ROOT
             )
         try:
             yield process
@@ -144,7 +145,7 @@ class Site:
         """Grows when a process does its work."""
         if name == "publisher":
             return len(self.received)
-        return (self.published if name == "relay" else self.folder / "writer.log").stat().st_size
+        return (self.published if name == "relay" else self.folder / "writer.out").stat().st_size
 
     async def kill_one(self, name: str, rounds: int, until: Sequence[asyncio.Task[None]]) -> None:
         """Start and kill a process, mostly while it works: `rounds` times, and until these end."""
