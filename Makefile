@@ -101,8 +101,8 @@ explore: $(READY) ## Visit STATES states of each machine (1,000,000): every shor
 mutations: $(READY) ## Decide wrongly in each function of the table of rules: a test finds it (ARGS="A3 S1")
 	$(BIN)/python -m tests.rules $(ARGS)
 
-mutants: $(READY) ## Make COUNT mistakes (600, 0: all) of SEED by a program: explorer or a test finds them
-	$(BIN)/python -m tests.mutants --count $(or $(COUNT),600) --seed $(or $(SEED),1) $(ARGS)
+mutants: $(READY) ## Make COUNT mistakes (800, 0: all) of SEED by a program: explorer or a test finds them
+	$(BIN)/python -m tests.mutants --count $(or $(COUNT),800) --seed $(or $(SEED),1) $(ARGS)
 
 crash: $(READY) ## Kill the consumer ROUNDS times (100) on SQLite, then on PostgreSQL
 	$(BIN)/python -m tests.crash.rounds --rounds $(or $(ROUNDS),100) $(ARGS)

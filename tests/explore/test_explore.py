@@ -8,10 +8,15 @@ from tests.explore.alignment.provider import Log
 from tests.explore.alignment.world import AlignmentWorld, Bounds
 from tests.explore.planted import PLANTED, Mistake, planted
 from tests.explore.search import Violation, World, explore, replay
+from tests.explore.transitions import taken
 from tests.explore.worlds import ALIGNMENT, BEGUN, SEQUENCES
 
-_CLOSED = {**ALIGNMENT, "overtaken": BEGUN["truncated, a reader who is overtaken"]}
+_LONGEST = "compacted, an end unread"
+"""Closed as well, at 160,000 states: `make explore ARGS=--small` visits them."""
+_CLOSED = {name: world for name, world in (ALIGNMENT | BEGUN).items() if name != _LONGEST}
 _MOST_STATES = 100_000
+_MOST_TO_TAKE_ALL = 1_500
+"""So many states of each world take every transition."""
 
 
 # Each visits some thousand states, up to six seconds: all of them, or nothing would be shown.
@@ -29,6 +34,13 @@ def _explore_all(world: World) -> None:
     found = explore(world, most_states=_MOST_STATES)
     assert (found.violation, found.history) == ("", ())
     assert found.closed, f"{found.states:,} states, and more are left"
+
+
+def test_every_transition_of_the_tables_is_taken() -> None:
+    with taken() as transitions:
+        for world in (ALIGNMENT | BEGUN | SEQUENCES).values():
+            explore(world, most_states=_MOST_TO_TAKE_ALL)
+    assert transitions.missing == []
 
 
 @pytest.mark.parametrize("mistake", PLANTED.values(), ids=list(PLANTED))

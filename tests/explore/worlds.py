@@ -42,7 +42,7 @@ ALIGNMENT: Final = {
 
 def _begun(first: AlignmentWorld, bounds: Bounds, *history: str) -> AlignmentWorld:
     """A world after this history."""
-    return replay(first.within(Bounds(changes=4, faults=2)), history).within(bounds)
+    return replay(first.within(Bounds(changes=4, faults=2, truncations=1)), history).within(bounds)
 
 
 _ALIGNED: Final = ("open", "state a", "deliver", "wait", "wait", "wait")
@@ -101,9 +101,9 @@ BEGUN: Final = {
     ),
     "truncated, and cut": _begun(
         AlignmentWorld(_TRUNCATED, _NO_BOUNDS),
-        Bounds(keys="a", changes=0, faults=1, truncations=1),
+        Bounds(keys="a", changes=0, faults=1),
         *_ALIGNED,
-        *("cut, going away", "state a"),
+        *("cut, going away", "state a", "truncate"),
     ),
     "by a baseline, killed in it": _begun(
         AlignmentWorld(_COMPACTED, _NO_BOUNDS, _SLOW, by_baseline=True),

@@ -1,5 +1,8 @@
-"""Makes mistakes by a program, and looks for those that nothing finds: `make mutants COUNT=600
-SEED=1`, or `COUNT=0` for all. The first run records which test reaches which line.
+"""Makes mistakes by a program, and looks for those that nothing finds: `make mutants COUNT=800
+SEED=1`, or `COUNT=0` for all. The first run in a folder records which test reaches which line.
+
+Some files are always tried whole; what is drawn comes from the others. What `equivalent.txt` lists
+changes nothing that can be seen.
 """
 
 from __future__ import annotations
@@ -12,62 +15,121 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
+from functools import cache, partial
+from pathlib import Path
 from typing import Final
 
 import pytest
 from coverage import CoverageData
 
-from tests.mutants.generate import mutants
-from tests.mutants.run import REPOSITORY, judge
+from tests.mutants.generate import Mutant, mutants
+from tests.mutants.run import REPOSITORY, judge, reached_by_explorer
 
-_RECORD: Final = REPOSITORY / "build" / "mutants.coverage"
-_TESTS: Final = ("tests/instep/alignment", "tests/instep/sequencing", "tests/instep/runtime")
+_RECORDS: Final = REPOSITORY / "build" / "mutants"
+_EQUIVALENT: Final = Path(__file__).with_name("equivalent.txt")
+_TESTS: Final = {
+    "sdk/instep/alignment": "tests/instep/alignment",
+    "sdk/instep/sequencing": "tests/instep/sequencing",
+    "sdk/instep/runtime/messages": "tests/instep/runtime",
+}
+_WHOLE: Final = ("continuity.py", "sweep_trigger.py", "gaps.py", "window.py")
+"""Files that are always tried whole: they decide what is swept, and what is delivered."""
 _MOST_TESTS: Final = 400
+_TELL_EVERY: Final = 10
 
 
-def record() -> None:
-    """Run the tests, and record which of them reaches which line."""
-    _RECORD.parent.mkdir(exist_ok=True)
+def record(folder: str, path: Path) -> None:
+    """Run the tests of a folder, and record which of them reaches which line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "not long and not spark"]
     command += ["-k", "not postgresql", "--cov=sdk", "--cov-context=test", "--cov-report="]
-    environment = {**os.environ, "COVERAGE_FILE": str(_RECORD)}
-    subprocess.run([*command, *_TESTS], cwd=REPOSITORY, env=environment, check=True)
+    environment = {**os.environ, "COVERAGE_FILE": str(path)}
+    subprocess.run([*command, folder], cwd=REPOSITORY, env=environment, check=True)
 
 
-def tests_of(data: CoverageData, path: str, line: int) -> list[str]:
-    """The tests that reach a line, in order."""
-    contexts = data.contexts_by_lineno(str(REPOSITORY / path)).get(line, [])
-    return sorted({one.partition("|")[0] for one in contexts if one})[:_MOST_TESTS]
+@cache
+def recorded(folder: str) -> CoverageData:
+    """Which test of a folder reaches which line."""
+    path = _RECORDS / folder.replace("/", ".")
+    if not path.exists():
+        record(folder, path)
+    data = CoverageData(str(path))
+    data.read()
+    return data
+
+
+def tests_of(mutant: Mutant) -> Sequence[str]:
+    """The tests that reach its line: first those of the module, then the others."""
+    data = recorded(_TESTS[str(Path(mutant.path).parent)])
+    contexts = data.contexts_by_lineno(str(REPOSITORY / mutant.path)).get(mutant.line, [])
+    own = f"test_{Path(mutant.path).stem}"
+    found = {one.partition("|")[0] for one in contexts if one}
+    return sorted(found, key=lambda one: (own not in one, one))[:_MOST_TESTS]
+
+
+def equivalents() -> frozenset[str]:
+    """The mistakes that change nothing, as `file function: text`; a reason follows each."""
+    lines = _EQUIVALENT.read_text(encoding="utf-8").splitlines()
+    return frozenset(line.partition("  # ")[0] for line in lines if line and line[0] != "#")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("--count", type=int, default=600)
+    parser.add_argument("--count", type=int, default=800)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--path", default="", help="only of files whose path has this")
+    parser.add_argument("--explorer", action="store_true", help="the explorer alone, and no test")
+    parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
-    if not _RECORD.exists():
-        record()
-    data = CoverageData(str(_RECORD))
-    data.read()
     every = [one for one in mutants(REPOSITORY) if options.path in one.path]
-    drawn = every
-    if options.count:
-        drawn = random.Random(options.seed).sample(every, min(options.count, len(every)))
+    drawn = _drawn(every, options.count, options.seed)
     print(f"{len(drawn)} of {len(every)} mistakes, seed {options.seed}", flush=True)
-    with redirect_stdout(io.StringIO()):
-        # Imported once, for the processes that fork.
-        pytest.main(["-q", "-n", "0", "-p", "no:cacheprovider", "--collect-only", *_TESTS])
+    reached = reached_by_explorer()
+    if not options.explorer:
+        for folder in sorted({_TESTS[str(Path(one.path).parent)] for one in drawn}):
+            recorded(folder)
+        with redirect_stdout(io.StringIO()):
+            # Imported once, for the processes that fork.
+            pytest.main(
+                ["-q", "-n", "0", "-p", "no:cacheprovider", "--collect-only", *_TESTS.values()]
+            )
+    known = equivalents()
     ends: Counter[str] = Counter()
     began_s = time.monotonic()
-    for mutant in drawn:
-        end = judge(mutant, tests_of(data, mutant.path, mutant.line))
-        ends[end.partition(" ")[0]] += 1
-        if end.startswith("SURVIVED"):
-            print(f"{end}: {mutant}", flush=True)
+
+    def one(mutant: Mutant) -> tuple[Mutant, str]:
+        explored = (str(REPOSITORY / mutant.path), mutant.function) in reached
+        tests = None if options.explorer else partial(tests_of, mutant)
+        return mutant, judge(mutant, explored=explored, tests=tests)
+
+    with ThreadPoolExecutor(options.processes) as pool:
+        for done, (mutant, found) in enumerate(pool.map(one, drawn), 1):
+            end = "equivalent" if found.startswith("SURVIVED") and mutant.name in known else found
+            ends[end.partition(" ")[0]] += 1
+            if end.startswith("SURVIVED"):
+                print(f"{end}: {mutant}", flush=True)
+            if done % _TELL_EVERY == 0:
+                print(f"{done} tried: {dict(ends)}", flush=True)
     print(f"{dict(ends)} in {time.monotonic() - began_s:,.0f} s")
     return int(ends["SURVIVED"] > 0)
+
+
+def _drawn(every: list[Mutant], count: int, seed: int) -> list[Mutant]:
+    """What is always tried, and as many others as `count` leaves; in an order that is drawn, too,
+    so that a run that was ended early has seen a fair share.
+    """
+    if not count:
+        return every
+    rng = random.Random(seed)
+    whole = [one for one in every if Path(one.path).name in _WHOLE]
+    others = [one for one in every if Path(one.path).name not in _WHOLE]
+    left = max(0, count - len(whole))
+    drawn = [*whole, *rng.sample(others, min(left, len(others)))]
+    rng.shuffle(drawn)
+    return drawn
 
 
 if __name__ == "__main__":

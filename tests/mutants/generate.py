@@ -45,6 +45,11 @@ class Mutant(NamedTuple):
     text: str
     """What stands there, and what takes its place."""
 
+    @property
+    def name(self) -> str:
+        """What it is called where it is known to be equivalent: lines move."""
+        return f"{self.path} {self.function}: {self.text}"
+
     def __str__(self) -> str:
         return f"{self.path}:{self.line} {self.function}: {self.text}"
 

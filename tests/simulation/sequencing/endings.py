@@ -53,6 +53,8 @@ class EndingsWorld(World):
     def __init__(self, seed: int, loop: VirtualLoop) -> None:
         super().__init__(seed, loop)
         rng = self.rng
+        # The operator of this world waits for the transaction of each handler.
+        self.faults.handler_slow_p = 0.0
         self.faults.expiry_p, self.faults.loss_p = rng.choice((0, 0.2)), rng.choice((0, 0.3))
         self.faults.cancel_p, self.faults.fill_p = rng.choice((0, 0.2)), rng.choice((0, 0.2))
         self.sequencing = SequencerSettings(

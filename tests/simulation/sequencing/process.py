@@ -115,6 +115,8 @@ class Process:
         values = {"s": message.scope, "n": message.number, "b": message.body.decode()}
         await connection.execute("INSERT INTO effects VALUES (:s, :n, :b)", values)
         await asyncio.sleep(rng.uniform(0, 0.01))
+        if self.world.slowness.random() < faults.handler_slow_p:
+            await asyncio.sleep(self.world.slowness.uniform(1.0, 8.0))
         if rng.random() < faults.handler_fails_p:
             raise RuntimeError("made by the simulation")
 

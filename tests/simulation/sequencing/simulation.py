@@ -62,6 +62,8 @@ class Faults:
     outcome_unknown_p: float
     handler_fails_p: float
     report_fails_p: float
+    handler_slow_p: float = 0.0
+    """The handler then takes so long that several groups of arrivals wait for its transaction."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Faults:
@@ -78,6 +80,9 @@ class World:
         self.path: Path = new_database()
         self.faults = Faults.drawn(self.rng)
         self.handled = self.rng.random() < 0.5
+        # Drawn apart, so that most kept seeds tell the story that they were kept for.
+        self.slowness = random.Random(f"slow handler {seed}")
+        self.faults.handler_slow_p = self.slowness.choice((0.0, 0.0, 0.05, 0.3))
         self.process: Process | None = None
         self.crashes = 0
         self.sent: set[tuple[str, str]] = set()
