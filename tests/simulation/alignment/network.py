@@ -211,6 +211,7 @@ class SimFeed(Feed):
         self._under_way = False
         """Whether records have left the provider: no Pong overtakes them …"""
         self._delivered = 0
+        self._partitions: set[int] = set()
         self._fragmented = False
         """… but between the fragments of a message."""
         self._listener = Listener(str(next(_clients)), "", self.cut)
@@ -292,6 +293,7 @@ class SimFeed(Feed):
                         records = records[: self._rng.randrange(len(records) + 1)]
                     chunk = self._chunk(records)
                     self._delivered += len(records)
+                    self._partitions |= {record.partition for record in records}
                     if records:
                         self._began_s = self._signs.idle_s
                         self._signs.note(self._world.loop.time(), under_way=False)
@@ -321,8 +323,12 @@ class SimFeed(Feed):
         if overtaken and self._log.log is self._instance.stream.log:
             if self._log.lost():
                 self._world.count("overtaken and not dropped")
-                # Where offsets are sparse, a gap is looked at within an hour only (A18).
-                self._world.must_realign |= self._world.log_options.sparse
+                options = self._world.log_options
+                # Where offsets are sparse, a gap is looked at within an hour only (A18). And before
+                # the first record of a partition there is no offset that a gap could be seen by.
+                at_latest = self._log.start is LogStart.LATEST
+                unseen = at_latest and len(self._partitions) < options.partitions
+                self._world.must_realign |= options.sparse or unseen
         elif self._log.lost():
             self._world.trace("dropped by the provider: lost")
             raise UnreachableError("dropped by the provider: too far behind")
