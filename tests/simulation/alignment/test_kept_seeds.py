@@ -60,7 +60,7 @@ KEPT_PRESENT = {
     200180: "the simulation missed the mark that an unreadable record set",
     310346: "the simulated provider showed a snapshot of a log that was lost, and not filled yet",
     311179: "a log was read again in an attempt, and behind a cut what ends what it stated",
-    401803: "truncated past a reader before the first record of a partition: nobody can know",
+    401803: "truncated past a reader before the first record of a partition: no offset shows it",
     312102: "the simulation took what came after a step of the provider's clock for older",
     200625: "a log was found empty, and the next one taken for the one before the empty one",
 }
