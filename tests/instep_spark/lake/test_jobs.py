@@ -11,9 +11,7 @@ from deltalake import write_deltalake
 
 from bench.lake.steady import statements
 from instep_spark.lake.lake import Lake
-from instep_spark.session import SparkOptions, open_session
 from tests.instep_spark.lake.lake_kit import read
-from tests.instep_spark.spark_server_kit import connect_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,26 +53,3 @@ def test_a_small_batch_takes_few_jobs(spark: SparkSession, tmp_path: Path) -> No
     context: Any = spark.sparkContext
     scheduler = context._jsc.sc().dagScheduler()
     assert jobs_of_a_batch(usual, tmp_path, scheduler.numTotalJobs) <= MOST
-
-
-@pytest.mark.long
-def test_a_small_batch_takes_few_jobs_over_connect(tmp_path: Path) -> None:
-    logged = tmp_path / "log"
-    logged.mkdir()
-    settings = {
-        **USUAL,
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.dir": logged.as_uri(),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-    }
-
-    def jobs() -> int:
-        files = [path for path in logged.rglob("*") if path.is_file()]
-        return sum(path.read_text().count('"SparkListenerJobStart"') for path in files)
-
-    with connect_server("local[2]", settings) as (remote, _):
-        spark = open_session(SparkOptions(remote=remote))
-        assert 0 < jobs_of_a_batch(spark, tmp_path / "lake", jobs) <= MOST
-        spark.stop()

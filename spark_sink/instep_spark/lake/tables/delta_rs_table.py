@@ -78,10 +78,7 @@ class DeltaRsTable:
         """The properties of the table. None: there is none that the driver reads. Raises
         `SinkError`.
         """
-        try:
-            return self._guarded(self._described, None)
-        except TableNotFoundError:
-            return None
+        return self._guarded(self._described, None)
 
     def commit_metadata(self, metadata: CommitMetadata) -> MergeOutcome:
         """Make a commit that changes no row and carries `metadata`. Raises `SinkError`."""
@@ -99,7 +96,7 @@ class DeltaRsTable:
     def _guarded(self, do: Callable[[], T], unfit: T) -> T:
         try:
             return do()
-        except (CommitFailedError, TableNotFoundError):
+        except CommitFailedError:
             raise
         except DeltaProtocolError:
             return unfit
@@ -143,8 +140,11 @@ class DeltaRsTable:
         most = _LARGE_MARKED_BYTES if _marks_rows(table) else _LARGE_BYTES
         return None if sum(sizes.to_pylist()) > most else table
 
-    def _described(self) -> dict[str, str]:
-        return dict(DeltaTable(self._url).metadata().configuration)
+    def _described(self) -> dict[str, str] | None:
+        try:
+            return dict(DeltaTable(self._url).metadata().configuration)
+        except TableNotFoundError:
+            return None
 
     def _commit_metadata(self, metadata: CommitMetadata) -> MergeOutcome:
         if self.was_replaced():
