@@ -38,6 +38,7 @@ man_pages = [
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_title = f"instep {release}"
 html_show_sphinx = False
 

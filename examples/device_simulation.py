@@ -64,7 +64,12 @@ def main() -> None:
     device.start_all(start_rtsample_loop=False)
     print(device.get_xaddrs()[0], flush=True)
     ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+
+    def wait_for_the_end() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
     pulse = 70
     while not ended.wait(0.2):
         pulse = 70 if pulse > 120 else pulse + 15

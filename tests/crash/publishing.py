@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -153,8 +154,7 @@ class Site:
         while number < rounds or not all(one.done() for one in until):
             async with self.running(name) as process:
                 if self._chance.random() < 0.9:
-                    before = self.size(name)
-                    await self.until(lambda before=before: self.size(name) > before, process)  # type: ignore[misc]
+                    await self.until(partial(self.has_grown, name, self.size(name)), process)
                 await asyncio.sleep(self._chance.uniform(0, 0.15))
             number += 1
             self.report.kills[name] = number
@@ -169,7 +169,16 @@ class Site:
                     raise RuntimeError(f"a process has ended by itself: {told}")
                 await asyncio.sleep(0.01)
 
-    def relayed(self) -> list[int]:
+    def has_grown(self, name: str, before: int) -> bool:
+        return self.size(name) > before
+
+    def has_told(self, name: str, changes: Sequence[int]) -> bool:
+        return {*changes} <= {*self.told(name)}
+
+    def told(self, name: str) -> list[int]:
+        """The changes that the relay or the publisher has told of, in their order."""
+        if name == "publisher":
+            return self.received
         # A line that a kill has cut is a write that was never whole.
         lines = self.published.read_text().splitlines()
         return [int(line.partition(" ")[0]) for line in lines]
@@ -190,12 +199,11 @@ class Site:
         ]
         report.changes = len(changes)
         for name in ("relay", "publisher"):
-            told = self.relayed if name == "relay" else lambda: self.received
             async with self.running(name) as process:
-                await self.until(lambda told=told: {*changes} <= {*told()}, process)  # type: ignore[misc]
+                await self.until(partial(self.has_told, name, changes), process)
             again = 1 if name == "relay" else BATCH
             kills = report.kills.get(name, 0) + 1
-            count, faults = check_order(name, told(), changes, kills=kills, again=again)
+            count, faults = check_order(name, self.told(name), changes, kills=kills, again=again)
             report.again[name] = count
             report.faults += faults
         if len(changes) % KEYS or not changes:

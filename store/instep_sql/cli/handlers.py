@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -219,7 +219,7 @@ async def _each(
     consumer: str | None,
     chosen: _Chosen,
     verb: str,
-    act: Callable[[SqlReader, int], Any],
+    act: Callable[[SqlReader, int], Awaitable[bool]],
 ) -> int:
     """Do it to each; returns how many there were. Raises for an id that is not there."""
     async with open_store(config, store, consumer, f"handlers {verb}") as place:
