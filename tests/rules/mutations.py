@@ -788,9 +788,9 @@ _LAKE: Final = [
     ),
     Mutation(
         "L4",
-        f"{_L}batches/micro_batch.py::_behind",
-        "return rows_behind(rows, by_stream)",
-        "return rows",
+        f"{_L}batches/micro_batch.py::MicroBatch._lacking",
+        "begin := progress[key].ordinal",
+        "begin := 0",
         f"{_TL}batches/test_micro_batch.py::test_l4_a_table_reads_the_rows_that_it_lacks",
     ),
     Mutation(

@@ -286,7 +286,7 @@ class MicroBatch:
             return self._landed_behind(self._lacking(progress))
 
     def _lacking(self, progress: TableProgress) -> frozenset[tuple[StreamKey, int]]:
-        """The streams of which a table with this progress lacks rows, and where it stands."""
+        """The streams of which a table with this progress lacks rows, and where it stands (L4)."""
         return frozenset(
             (key, begin)
             for key, last in self._upto.items()
