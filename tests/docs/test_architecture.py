@@ -60,6 +60,9 @@ OTHER_NAMES = {
     "instep.targets",
     *("instep.tapi", "instep.didcomm", "instep.lake", "instep.schema"),
     "instep_entity.proven",
+    # Spans of traces.
+    *("instep.process", "instep.read_ahead", "instep.receive", "instep.queue"),
+    *("instep.commit", "instep.handle"),
 }
 OUTSIDE = re.compile(
     r"\bDESIGN(?:\.md|\s+\d|,)|\banchors\.md|\bfield[- ]notes\b|\breview/\w|\bspec/\w"
