@@ -8,7 +8,7 @@ from instep.alignment.effects import NoticeKind
 from instep.runtime.events import EVENTS
 
 SOURCES = Path(__file__).resolve().parents[3] / "sdk" / "instep"
-TELLS = {"_emit", "emit", "_report", "report", "ConsumerEvent"}
+TELLS = {"_emit", "emit", "_report", "report", "_tell", "ConsumerEvent"}
 
 
 def told(tree: ast.AST) -> Iterator[str]:
