@@ -403,8 +403,8 @@ _LOGS: Final = [
     Mutation(
         "A6",
         f"{_L}sweeps.py::apply_due_sweeps",
-        "if guarded and found.unmarked",
-        "if not guarded and found.unmarked",
+        "if guarded and found.removed",
+        "if not guarded and found.removed",
         f"{_TL}test_lake.py::test_a_sweep_that_would_remove_too_much_is_held_and_released",
     ),
     Mutation(
