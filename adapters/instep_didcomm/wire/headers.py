@@ -35,6 +35,7 @@ _CONTENT = ("id", "body", "attachments")
 """With thread, sender and order, which its sequence and number are, these are the message."""
 _VOLATILE = frozenset({"sent_count", "received_orders", "please_ack", "ack"})
 """Headers that may differ between two deliveries of one message."""
+_LEFT_OUT = _VOLATILE.union(_CONTENT)
 _RARE = frozenset({"pthid", "to", "custom_headers", "received_orders", "please_ack"})
 _in_order = msgspec.json.Encoder(order="deterministic")
 _gap_detectors = converter(list[GapDetector])
@@ -149,12 +150,12 @@ def digest_of(message: dict[str, Any]) -> bytes:
     """The digest of the content, and behind it that of the headers that every delivery of the
     message repeats (`MessageHeader.digest`), independent of how the JSON is written.
     """
-    headers = dict(message)
-    content = [headers.pop(name, None) for name in _CONTENT]
+    content = [message.get(name) for name in _CONTENT]
+    headers = {name: value for name, value in message.items() if name not in _LEFT_OUT}
     nested = message.get("custom_headers")
     if isinstance(nested, dict):
         headers["custom_headers"] = _lasting(nested)
-    told = crc32(_in_order.encode(_lasting(headers)))
+    told = crc32(_in_order.encode(headers))
     return sha256(_in_order.encode(content)).digest()[:CONTENT_BYTES] + told.to_bytes(4)
 
 

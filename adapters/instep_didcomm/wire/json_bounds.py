@@ -31,7 +31,9 @@ def check_json(raw: bytes) -> None:
     """
     # Nearly every message has fewer of these signs in all than would be too much.
     opening = raw.count(b"{") + raw.count(b"[")
-    if opening <= MOST_LEVELS and raw.count(b",") + opening <= MOST_VALUES:
+    if opening <= MOST_LEVELS and (
+        len(raw) <= MOST_VALUES or raw.count(b",") + opening <= MOST_VALUES
+    ):
         return
     bare = _bare(raw)
     if bare is None:
