@@ -329,7 +329,8 @@ class Consumer(SinkService):
         def followed() -> list[StreamInfo]:
             return [one.stream for one in self._workers.values()]
 
-        async for found in self._discovery.appearing(followed, self._until_discovery):
+        changed = self._discover_now if self._assigned is None else self._assigned.changed
+        async for found in self._discovery.appearing(followed, changed):
             await self._settle_withdrawn()
             self._leave()
             # Meanwhile one of them may have been identified, and is followed.
@@ -365,18 +366,6 @@ class Consumer(SinkService):
         withdrawn = self._withdrawn.streams
         workers = [one.health() for id_, one in self._workers.items() if id_ not in withdrawn]
         return workers + self._identification.health()
-
-    async def _until_discovery(self) -> None:
-        if self._assigned is None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.discover_every_s):
-                    await self._discover_now.wait()
-            self._discover_now.clear()
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.discover_every_s):
-                await self._assigned.changed.wait()
-        self._assigned.changed.clear()
 
     def _worker(self, stream: StreamInfo) -> StreamWorker:
         return StreamWorker(

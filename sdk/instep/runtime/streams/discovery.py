@@ -156,14 +156,18 @@ class StreamDiscovery:
     async def appearing(
         self,
         followed: Callable[[], Collection[StreamInfo]],
-        wait: Callable[[], Awaitable[None]],
+        changed: asyncio.Event,
     ) -> AsyncGenerator[list[StreamInfo]]:
-        """The streams that appear while the consumer runs (TR-548 3.6.7), looked for after each
-        `wait`; often none. Ends where the login is refused.
+        """The streams that appear while the consumer runs (TR-548 3.6.7), looked for every
+        `discover_every_s` and once `changed` is set, which is cleared then; often none. Ends where
+        the login is refused.
         """
         undiscovered = False
         while True:
-            await wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.discover_every_s):
+                    await changed.wait()
+            changed.clear()
             try:
                 found = await self.further(followed())
             except InstepError as error:

@@ -333,8 +333,7 @@ class MultiProcessConsumer(SinkService):
 
     async def _discover_further(self, group: asyncio.TaskGroup) -> None:
         """Assign the streams that appear while the consumer runs (TR-548 3.6.7)."""
-        appearing = self._discovery.appearing(lambda: self._streams, self._until_discovery)
-        async for found in appearing:
+        async for found in self._discovery.appearing(lambda: self._streams, self._discover_now):
             await self._settle_withdrawn()
             self._leave()
             # Meanwhile one of them may have been identified, and is followed.
@@ -344,12 +343,6 @@ class MultiProcessConsumer(SinkService):
                 self._emit(stream.id, "stream-found", "a stream that was not offered before")
             if new:
                 group.create_task(self._start(new, group))
-
-    async def _until_discovery(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.discover_every_s):
-                await self._discover_now.wait()
-        self._discover_now.clear()
 
     def _leave(self) -> None:
         """Stop following the streams that were left by a changed selection."""
