@@ -29,13 +29,16 @@ from instep.cli.output import (
 )
 from instep.cli.sequences import Wait, action_outcome
 from instep.cli.store import (
+    AllOption,
     ConfigArgument,
     ConfigOption,
     ConsumerOption,
+    IdsArgument,
     LimitOption,
     OpenStore,
     StoreOption,
     StreamOption,
+    check_choice,
     open_store,
     open_stores,
 )
@@ -46,8 +49,6 @@ from instep.sequencing.operator_actions import OperatorAction
 __all__ = ["drop", "export", "list_", "replay", "show"]
 
 _BODY_SHOWN_BYTES: Final = 400
-_IDS = Annotated[list[int] | None, typer.Argument(metavar="[ID]...", min=1)]
-_ALL = Annotated[bool, typer.Option("--all", help="All of them.")]
 
 
 def list_(
@@ -77,11 +78,11 @@ def show(
 
 
 def replay(
-    ids: _IDS = None,
+    ids: IdsArgument = None,
     config: ConfigOption = None,
     store: StoreOption = None,
     *,
-    everything: _ALL = False,
+    everything: AllOption = False,
     consumer: ConsumerOption = None,
     stream: StreamOption = None,
     although_told: Annotated[
@@ -97,7 +98,7 @@ def replay(
 
     Ends with 1 when one of them is refused: it stays where it is.
     """
-    _check_choice("replay", ids, everything=everything)
+    check_choice("messages dead replay", ids, everything=everything)
     asyncio.run(_replay(config, store, consumer, ids or [], stream, although_told, wait_s, output))
 
 
@@ -117,17 +118,17 @@ def export(
 
 
 def drop(
-    ids: _IDS = None,
+    ids: IdsArgument = None,
     config: ConfigOption = None,
     store: StoreOption = None,
-    everything: _ALL = False,
+    everything: AllOption = False,
     consumer: ConsumerOption = None,
     stream: StreamOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="They are lost for good: yes.")] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Forget messages of the dead letter for good; what became of their numbers stays recorded."""
-    _check_choice("drop", ids, everything=everything)
+    check_choice("messages dead drop", ids, everything=everything)
     if not yes:
         raise ConfigurationError(
             "these messages would be lost for good",
@@ -135,15 +136,6 @@ def drop(
             hint="keep them with `instep messages dead export`; then give --yes",
         )
     asyncio.run(_drop(config, store, consumer, ids or [], stream, output))
-
-
-def _check_choice(verb: str, ids: list[int] | None, *, everything: bool) -> None:
-    if bool(ids) == everything:
-        raise ConfigurationError(
-            f"it is not clear what to {verb}",
-            where=f"messages dead {verb}",
-            hint="name IDs, or --all (of one --stream, of one --consumer)",
-        )
 
 
 async def _found(

@@ -22,15 +22,18 @@ if TYPE_CHECKING:
     from instep.ports.reader import SequenceCounts, StoreReader
 
 __all__ = [
+    "AllOption",
     "ClassOption",
     "ConfigArgument",
     "ConfigOption",
     "ConsumerOption",
+    "IdsArgument",
     "KeyOption",
     "LimitOption",
     "OpenStore",
     "StoreOption",
     "StreamOption",
+    "check_choice",
     "chosen_of",
     "configured",
     "find_streams",
@@ -68,10 +71,27 @@ StreamOption = Annotated[
 ClassOption = Annotated[
     str | None, typer.Option("--class", metavar="CLASS", help="Only this class, such as NODE.")
 ]
+IdsArgument = Annotated[list[int] | None, typer.Argument(metavar="[ID]...", min=1)]
+AllOption = Annotated[bool, typer.Option("--all", help="All of them.")]
 KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only this entity.")]
 LimitOption = Annotated[
     int | None, typer.Option("--limit", metavar="N", min=1, help="End after so many lines.")
 ]
+
+
+def check_choice(
+    command: str, ids: list[int] | None, *, everything: bool, of: tuple[str, ...] = ()
+) -> None:
+    """Raise `ConfigurationError` unless either IDs or all are meant. `of`: the options that narrow
+    `--all` beside stream and consumer.
+    """
+    if bool(ids) == everything:
+        narrowed = ", ".join(f"of one --{one}" for one in (*of, "stream", "consumer"))
+        raise ConfigurationError(
+            f"it is not clear what to {command.rpartition(' ')[2]}",
+            where=command,
+            hint=f"name IDs, or --all ({narrowed})",
+        )
 
 
 class OpenStore(NamedTuple):

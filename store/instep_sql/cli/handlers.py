@@ -24,13 +24,16 @@ from instep.cli.output import (
     stamp,
 )
 from instep.cli.store import (
+    AllOption,
     ConfigArgument,
     ConfigOption,
     ConsumerOption,
+    IdsArgument,
     LimitOption,
     OpenStore,
     StoreOption,
     StreamOption,
+    check_choice,
     open_store,
     open_stores,
 )
@@ -40,8 +43,6 @@ from instep_sql.reader import SqlReader
 
 __all__ = ["handlers"]
 
-_IDS = Annotated[list[int] | None, typer.Argument(metavar="[ID]...", min=1)]
-_ALL = Annotated[bool, typer.Option("--all", help="All of them.")]
 _NAME = Annotated[str | None, typer.Option("--handler", metavar="NAME", help="Only this handler.")]
 
 
@@ -118,10 +119,10 @@ def failed(
 
 
 def retry(
-    ids: _IDS = None,
+    ids: IdsArgument = None,
     config: ConfigOption = None,
     store: StoreOption = None,
-    everything: _ALL = False,
+    everything: AllOption = False,
     consumer: ConsumerOption = None,
     stream: StreamOption = None,
     handler: _NAME = None,
@@ -134,10 +135,10 @@ def retry(
 
 
 def drop(  # noqa: PLR0917 - options, given by name on the command line
-    ids: _IDS = None,
+    ids: IdsArgument = None,
     config: ConfigOption = None,
     store: StoreOption = None,
-    everything: _ALL = False,
+    everything: AllOption = False,
     consumer: ConsumerOption = None,
     stream: StreamOption = None,
     handler: _NAME = None,
@@ -172,12 +173,9 @@ def _checked(
     handler: str | None,
     stream: str | None,
 ) -> _Chosen:
-    if bool(ids) == everything or (ids and (handler or stream)):
-        raise ConfigurationError(
-            f"it is not clear what to {verb}",
-            where=f"handlers {verb}",
-            hint="name IDs, or --all (of one --handler, of one --stream, of one --consumer)",
-        )
+    # What narrows `--all` contradicts IDs as `--all` does.
+    everything = everything or bool(ids and (handler or stream))
+    check_choice(f"handlers {verb}", ids, everything=everything, of=("handler",))
     return _Chosen(handler, stream, ids)
 
 
