@@ -9,10 +9,10 @@ import msgspec
 
 from instep.conformance import Event, RequestAnswered, RequestReceived, ResendRequested, RuleBook
 from instep.conformance.senders import (
-    AspectStated,
     MessageRefused,
     MessageSent,
-    NumbersMissed,
+    NumbersRequested,
+    RequestChecked,
     SenderObserver,
     SenderRule,
     Step,
@@ -44,7 +44,7 @@ class _SenderObserver(SenderObserver):
                 final = event.reason in _FINAL
                 yield MessageRefused(event.session, event.number, final), event.content
             case ResendRequested():
-                yield NumbersMissed(event.session, event.ranges), b""
+                yield NumbersRequested(event.session, event.ranges), b""
             case _:
                 pass
 
@@ -55,15 +55,15 @@ def _read_message(content: bytes) -> Iterator[Step]:
         message = _read(content)
         headers = read_headers(message, deviations.append)
     except (msgspec.MsgspecError, MessageRefusedError) as error:
-        yield AspectStated("well-formed", str(error))
+        yield RequestChecked("well-formed", str(error))
         return
     # That an id is long is no more than a recommendation broken.
     wrong = [kind for kind in deviations if kind != "id-long"]
-    yield AspectStated("well-formed", ", ".join(wrong))
+    yield RequestChecked("well-formed", ", ".join(wrong))
     if not headers.sender_order:
         return
     reason = "" if headers.sender else f"order {headers.sender_order} of nobody"
-    yield AspectStated(_NAMED, reason)
+    yield RequestChecked(_NAMED, reason)
     if not headers.sender:
         return
     digest = digest_of(message)
@@ -158,5 +158,6 @@ _ROWS: Final = (
 
 def didcomm_rules() -> RuleBook:
     """The rules of a sender of numbered messages."""
-    rules = sender_rules("didcomm", "Senders of DIDComm, Advanced Sequencing", _ROWS)
-    return RuleBook("didcomm", "Senders of DIDComm, Advanced Sequencing", rules, _SenderObserver)
+    return sender_rules(
+        "didcomm", "Senders of DIDComm, Advanced Sequencing", _ROWS, _SenderObserver
+    )

@@ -9,10 +9,10 @@ from typing import Final
 
 from instep.conformance import Event, RequestAnswered, RequestReceived, RuleBook
 from instep.conformance.senders import (
-    AspectStated,
     MessageRefused,
     MessageSent,
     NumbersAcknowledged,
+    RequestChecked,
     SenderObserver,
     SenderRule,
     Step,
@@ -61,16 +61,16 @@ class _SenderObserver(SenderObserver):
             envelope = read_envelope(content)
             request = read_headers(envelope).request
         except (SoapFaultError, RmFaultError) as error:
-            yield AspectStated("well-formed", error.message)
+            yield RequestChecked("well-formed", error.message)
             return
         if request is None:
             return
-        yield AspectStated("well-formed")
+        yield RequestChecked("well-formed")
         if request.message_order:
-            yield AspectStated(_ORDERED, _lacks(request))
+            yield RequestChecked(_ORDERED, _lacks(request))
         if request.number is None:
             return
-        yield AspectStated(_SAME, self._differs(request))
+        yield RequestChecked(_SAME, self._differs(request))
         yield MessageSent(
             sequence=request.group_id,
             number=request.number,
@@ -196,5 +196,4 @@ _ROWS: Final = (
 
 def wsr_rules() -> RuleBook:
     """The rules of a Sending RMP."""
-    rules = sender_rules("wsr", "Senders of WS-Reliability", _ROWS)
-    return RuleBook("wsr", "Senders of WS-Reliability", rules, _SenderObserver)
+    return sender_rules("wsr", "Senders of WS-Reliability", _ROWS, _SenderObserver)

@@ -9,11 +9,11 @@ from typing import Final
 
 from instep.conformance import Event, RequestAnswered, RequestReceived, RuleBook
 from instep.conformance.senders import (
-    AspectStated,
     MessageRefused,
     MessageSent,
     NumbersAcknowledged,
     NumbersCancelled,
+    RequestChecked,
     SenderObserver,
     SenderRule,
     SequenceClosed,
@@ -64,11 +64,11 @@ def _read_request(content: bytes) -> Iterator[Step]:
         envelope = read_envelope(content)
         rm = read_rm(envelope)
     except SoapFaultError as error:
-        yield AspectStated("well-formed", error.message)
+        yield RequestChecked("well-formed", error.message)
         return
     if rm.version is None:
         return
-    yield AspectStated("well-formed")
+    yield RequestChecked("well-formed")
     for one in rm.cancels:
         yield NumbersCancelled(one.identifier, one.ranges)
     for one in rm.fills:
@@ -111,7 +111,7 @@ def _read_answer(event: RequestAnswered, request: RequestReceived) -> Iterator[t
     if sequence is not None:
         unknown = event.reason.partition(":")[0] == "UnknownSequence"
         reason = f"{sequence.identifier} was never created here" if unknown else ""
-        yield AspectStated(_CREATED, reason), request.content
+        yield RequestChecked(_CREATED, reason), request.content
     if not event.confirmed:
         if sequence is not None and sequence.number is not None:
             final = event.reason.startswith(_ENDED)
@@ -241,5 +241,4 @@ _ROWS: Final = (
 
 def wsrm_rules() -> RuleBook:
     """The rules of an RM source."""
-    rules = sender_rules("wsrm", "Sources of WS-ReliableMessaging", _ROWS)
-    return RuleBook("wsrm", "Sources of WS-ReliableMessaging", rules, _SourceObserver)
+    return sender_rules("wsrm", "Sources of WS-ReliableMessaging", _ROWS, _SourceObserver)

@@ -72,23 +72,23 @@ def _ask(coordinates: str, settings: Mapping[str, str]) -> bool:
         errors="replace",
         start_new_session=True,
     )
-    heard = _Heard(resolver)
+    output = _ResolverOutput(resolver)
     try:
-        heard.asking.wait(_START_S)
-        heard.answered.wait(_ANSWER_S)
-        if not heard.found:
+        output.asking.wait(_START_S)
+        output.answered.wait(_ANSWER_S)
+        if not output.found:
             return False
         resolver.wait(_FETCH_S)
-        heard.join()
+        output.join()
     except subprocess.TimeoutExpired:
         return False
     finally:
         resolver.kill()
         resolver.wait()
-    return not heard.unresolved
+    return not output.unresolved
 
 
-class _Heard(threading.Thread):
+class _ResolverOutput(threading.Thread):
     """What the resolver says."""
 
     def __init__(self, resolver: subprocess.Popen[str]) -> None:

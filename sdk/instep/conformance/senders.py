@@ -23,6 +23,7 @@ from instep.conformance.rules import (
     Judge,
     Observer,
     Rule,
+    RuleBook,
     RuleBroken,
     RuleLevel,
     Verdict,
@@ -30,12 +31,12 @@ from instep.conformance.rules import (
 from instep.model.ranges import Ranges
 
 __all__ = [
-    "AspectStated",
     "MessageRefused",
     "MessageSent",
     "NumbersAcknowledged",
     "NumbersCancelled",
-    "NumbersMissed",
+    "NumbersRequested",
+    "RequestChecked",
     "SenderObserver",
     "SenderRule",
     "SequenceClosed",
@@ -102,7 +103,7 @@ class NumbersAcknowledged(msgspec.Struct, frozen=True):
     ranges: Sequence[tuple[int, int]]
 
 
-class NumbersMissed(msgspec.Struct, frozen=True):
+class NumbersRequested(msgspec.Struct, frozen=True):
     """The sender was asked for numbers that are missing."""
 
     sequence: str
@@ -118,7 +119,7 @@ class MessageRefused(msgspec.Struct, frozen=True):
     """Whether it says that no copy will be accepted."""
 
 
-class AspectStated(msgspec.Struct, frozen=True):
+class RequestChecked(msgspec.Struct, frozen=True):
     """Something of one request alone that a rule of the protocol is about."""
 
     aspect: str
@@ -131,9 +132,9 @@ Step = (
     | SequenceClosed
     | NumbersCancelled
     | NumbersAcknowledged
-    | NumbersMissed
+    | NumbersRequested
     | MessageRefused
-    | AspectStated
+    | RequestChecked
 )
 
 
@@ -218,7 +219,7 @@ class _Closed:
 
 @dataclass(slots=True, eq=False)
 class _Aspect:
-    step: AspectStated
+    step: RequestChecked
     evidence: Evidence
 
 
@@ -254,7 +255,7 @@ class SenderObserver(Observer):
         """See `Observer`."""
         for step, content in self.steps(event):
             evidence = Evidence.of(event.at_us, _shown(step), content)
-            if isinstance(step, AspectStated):
+            if isinstance(step, RequestChecked):
                 yield _Aspect(step, evidence)
                 continue
             sequence = self._sequence(step.sequence)
@@ -277,7 +278,7 @@ class SenderObserver(Observer):
                         sequence.cancel = evidence
                 case NumbersAcknowledged():
                     self._acknowledged(step, evidence, sequence)
-                case NumbersMissed():
+                case NumbersRequested():
                     sequence.missed |= Ranges.of(*step.ranges) - sequence.came
                     sequence.told = evidence
                 case MessageRefused():
@@ -339,11 +340,11 @@ def _shown(step: Step) -> str:
             return f"the end of {step.sequence}"
         case NumbersCancelled():
             return f"cancelled numbers of {step.sequence}"
-        case NumbersAcknowledged() | NumbersMissed():
+        case NumbersAcknowledged() | NumbersRequested():
             return f"what was said of {step.sequence}"
         case MessageRefused():
             return f"the fault for message {step.number} of {step.sequence}"
-        case AspectStated():
+        case RequestChecked():
             return step.aspect
 
 
@@ -518,9 +519,14 @@ class SenderRule(msgspec.Struct, frozen=True, kw_only=True):
     wrong: str
 
 
-def sender_rules(protocol: str, chapter: str, rows: Sequence[SenderRule]) -> tuple[Rule, ...]:
+def sender_rules(
+    protocol: str,
+    title: str,
+    rows: Sequence[SenderRule],
+    observer: Callable[[], Observer],
+) -> RuleBook:
     """The rules of a protocol from their rows."""
-    return tuple(_rule(protocol, chapter, row) for row in rows)
+    return RuleBook(protocol, title, tuple(_rule(protocol, title, row) for row in rows), observer)
 
 
 def _rule(protocol: str, chapter: str, row: SenderRule) -> Rule:

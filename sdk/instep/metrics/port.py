@@ -32,7 +32,7 @@ _MOST_REQUESTS: Final = 16
 _LIVE_WITHIN_S: Final = 5.0
 
 
-class HasHealth(Protocol):
+class SupportsHealth(Protocol):
     """What is asked how it does: a consumer, or what else works in the process."""
 
     def health(self) -> Health:
@@ -52,7 +52,7 @@ class OperationsPort:
 
     def __init__(
         self,
-        consumers: Callable[[], Sequence[HasHealth]],
+        consumers: Callable[[], Sequence[SupportsHealth]],
         listen: str,
         where: str,
         *,

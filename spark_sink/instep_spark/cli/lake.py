@@ -24,7 +24,7 @@ from instep.cli.store import ConfigArgument
 from instep.config.file import ConsumerConfiguration, default_path, load
 from instep.errors import ConfigurationError
 from instep_spark.answers.dbt_project import write_dbt_project
-from instep_spark.cli.lake_port import LakeWatch, serving
+from instep_spark.cli.lake_port import LakeHealthTracker, serving
 from instep_spark.lake.lake import Lake, RunProgress
 from instep_spark.lake.pipeline import FOLLOWERS, LakeSettings, PipelineStep, check_tables
 from instep_spark.lake.tables.schema import LAKE_TABLES
@@ -85,7 +85,7 @@ def run(
             hint="it is of one lake",
         )
     stop = threading.Event()
-    watch = LakeWatch(found[0].consumer)
+    watch = LakeHealthTracker(found[0].consumer)
 
     def keep_up(made: Lake) -> None:
         made.run(once=once, stop=stop, report_lags=watch.lacks)

@@ -16,12 +16,12 @@ from typing import Final
 from instep.metrics.port import OperationsPort
 from instep.runtime.health import ConsumerState, Health, LakeHealth, TableHealth
 
-__all__ = ["LakeWatch", "serving"]
+__all__ = ["LakeHealthTracker", "serving"]
 
 _WHERE: Final = "--listen"
 
 
-class LakeWatch:
+class LakeHealthTracker:
     """What is known of the tables of one lake. Told by one thread, asked by another."""
 
     def __init__(self, consumer: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -70,7 +70,7 @@ class LakeWatch:
 
 
 @contextmanager
-def serving(watch: LakeWatch, listen: str) -> Iterator[str]:
+def serving(watch: LakeHealthTracker, listen: str) -> Iterator[str]:
     """Serve the port meanwhile. Gives its URL. Raises `ConfigurationError` where it cannot listen,
     or for what is no address.
     """

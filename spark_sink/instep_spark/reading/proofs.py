@@ -75,11 +75,9 @@ class StreamProofs:
             if attempt == self._last
         ]
         told = {one.entity_class for one in found}
-        reason, (_, since_us) = (
-            UnprovenReason.NO_RESOURCE.value,
-            self._proven.get(self._last, ("", 0)),
-        )
         if "" not in told:
+            reason = UnprovenReason.NO_RESOURCE.value
+            _, since_us = self._proven.get(self._last, ("", 0))
             found += [
                 Unproven(reason=reason, entity_class=name, since_us=since_us)
                 for name in sorted({*unproven} - told)

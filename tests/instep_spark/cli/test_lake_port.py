@@ -7,7 +7,7 @@ import pytest
 
 from instep.errors import ConfigurationError
 from instep.metrics.readiness import TABLE_BEHIND_S
-from instep_spark.cli.lake_port import LakeWatch, serving
+from instep_spark.cli.lake_port import LakeHealthTracker, serving
 
 
 def page(url: str) -> tuple[int, str]:
@@ -21,7 +21,7 @@ def page(url: str) -> tuple[int, str]:
 
 def test_what_each_table_lacks_is_served_and_ends_readiness_in_time() -> None:
     now_s = 100.0
-    watch = LakeWatch("east", lambda: now_s)
+    watch = LakeHealthTracker("east", lambda: now_s)
     with serving(watch, "127.0.0.1:0") as url:
         assert page(f"{url}/livez") == (200, "live\n")
         assert page(f"{url}/readyz") == (
@@ -50,5 +50,8 @@ def test_what_each_table_lacks_is_served_and_ends_readiness_in_time() -> None:
 
 
 def test_a_wrong_address_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="--listen"), serving(LakeWatch("c"), "here:x"):
+    with (
+        pytest.raises(ConfigurationError, match="--listen"),
+        serving(LakeHealthTracker("c"), "here:x"),
+    ):
         pass
