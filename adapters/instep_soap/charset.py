@@ -138,9 +138,12 @@ def _is_usual(raw: bytes, charset: str) -> bool:
         if raw[1:6] != b"?xml ":
             return False
         stated = _stated_in(raw[: raw.find(b">") + 1])
-    usual = _PLAIN if raw.isascii() else _UTF8
+    ascii_only = raw.isascii()
+    usual = _PLAIN if ascii_only else _UTF8
     if (charset and charset not in usual) or (stated and stated not in usual):
         return False
+    if ascii_only:
+        return True
     try:
         raw.decode()
     except UnicodeDecodeError:

@@ -99,11 +99,11 @@ def check_included(content: Content, envelope: Envelope) -> None:
                 raise _refused("xop:Include names a part that did not come", 400)
 
 
-def with_headers(digest: bytes, *headers: str) -> bytes:
+def with_headers(digest: bytes, headers: bytes) -> bytes:
     """The digest of a message, and behind it that of the headers that every copy repeats; see
     `MessageHeader.digest`.
     """
-    return digest + crc32("\0".join(headers).encode()).to_bytes(4)
+    return digest + crc32(headers).to_bytes(4)
 
 
 def body_and_digest(

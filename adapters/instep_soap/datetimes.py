@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 __all__ = ["read_datetime_us", "write_datetime"]
@@ -23,9 +24,17 @@ def read_datetime_us(text: str) -> int | None:
     if found is None:
         return None
     whole, fraction, zone = found.groups()
+    second_us = _second_us(f"{whole}{zone or 'Z'}")
+    if second_us is None:
+        return None
+    return max(0, second_us + (int((fraction + "000000")[:6]) if fraction else 0))
+
+
+# The times of the messages of one second differ in their fractions only.
+@lru_cache(maxsize=64)
+def _second_us(text: str) -> int | None:
     try:
-        at = datetime.fromisoformat(f"{whole}{zone or 'Z'}")
-        return max(0, (at - _EPOCH) // _US + int(((fraction or "") + "000000")[:6]))
+        return (datetime.fromisoformat(text) - _EPOCH) // _US
     except (ValueError, OverflowError):
         return None
 

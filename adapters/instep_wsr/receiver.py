@@ -362,6 +362,7 @@ class WsrReceiver(SoapReceiver[Request]):
     def _as_message(self, received: SoapRequest, request: Request, now_us: int) -> Message:
         number = request.number
         body, digest = received.content()
+        attributes = msgspec.json.encode({"expires_at_us": request.expires_at_us})
         return Message(
             scope=request.group_id,
             number=number or 0,
@@ -369,9 +370,9 @@ class WsrReceiver(SoapReceiver[Request]):
             body=body,
             received_at_us=now_us,
             expires_at_us=deadline_us(request, self._options, now_us),
-            digest=with_headers(digest, str(request.expires_at_us)),
+            digest=with_headers(digest, attributes),
             sender=received.identity,
-            attributes=msgspec.json.encode({"expires_at_us": request.expires_at_us}),
+            attributes=attributes,
             attachments=received.attachments,
         )
 

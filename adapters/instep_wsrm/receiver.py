@@ -455,7 +455,7 @@ class WsrmReceiver(SoapReceiver[RmMessage]):
             id=addressing.message_id or f"{header.identifier}#{number}",
             body=body,
             received_at_us=int(self._now() * _US),
-            digest=with_headers(digest, addressing.message_id, addressing.action),
+            digest=with_headers(digest, f"{addressing.message_id}\0{addressing.action}".encode()),
             sender=attributes.peer,
             attributes=msgspec.json.encode({"action": addressing.action, "to": addressing.to}),
             attachments=request.attachments,

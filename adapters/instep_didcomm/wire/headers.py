@@ -31,11 +31,8 @@ _MAX_DETECTORS = 1000
 _MAX_GAPS = 100_000
 _MAX_RECIPIENTS = 1000
 _LONGEST_TYPE = 2048
-_CONTENT = ("id", "body", "attachments")
-"""With thread, sender and order, which its sequence and number are, these are the message."""
 _VOLATILE = frozenset({"sent_count", "received_orders", "please_ack", "ack"})
 """Headers that may differ between two deliveries of one message."""
-_LEFT_OUT = _VOLATILE.union(_CONTENT)
 _RARE = frozenset({"pthid", "to", "custom_headers", "received_orders", "please_ack"})
 _in_order = msgspec.json.Encoder(order="deterministic")
 _gap_detectors = converter(list[GapDetector])
@@ -64,7 +61,7 @@ class Headers(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Whether the sender asks for `received_orders`."""
 
 
-class _CommonHeaders(msgspec.Struct, gc=False):
+class _CommonHeaders(Headers, frozen=True, kw_only=True, gc=False):
     """The headers of nearly every message, decoded in one pass."""
 
     id: Annotated[str, msgspec.Meta(min_length=1, max_length=_STATED_LONGEST)]
@@ -75,8 +72,12 @@ class _CommonHeaders(msgspec.Struct, gc=False):
     )
     sender_order: Annotated[int, msgspec.Meta(ge=1, le=MAX_MESSAGE_NUMBER)]
     sent_count: Annotated[int, msgspec.Meta(ge=1, le=MAX_MESSAGE_NUMBER)] = 1
-    created_time: Annotated[int, msgspec.Meta(ge=0, le=MAX_MESSAGE_NUMBER)] = 0
-    expires_time: Annotated[int, msgspec.Meta(ge=0, le=MAX_MESSAGE_NUMBER)] = 0
+    created_time_s: Annotated[int, msgspec.Meta(ge=0, le=MAX_MESSAGE_NUMBER)] = msgspec.field(
+        name="created_time", default=0
+    )
+    expires_time_s: Annotated[int, msgspec.Meta(ge=0, le=MAX_MESSAGE_NUMBER)] = msgspec.field(
+        name="expires_time", default=0
+    )
 
 
 _common_headers = converter(_CommonHeaders)
@@ -99,24 +100,12 @@ def _read_common(message: dict[str, Any]) -> Headers | None:
     except msgspec.ValidationError:
         return None
     sender = common.sender
-    if not (
-        _printable(common.id)
-        and _printable(common.thid)
-        and _printable(sender)
+    usual = (
+        _printable(f"{common.id}{common.thid}{sender}")
         and sender.startswith("did:")
         and "#" not in sender
-    ):
-        return None
-    return Headers(
-        id=common.id,
-        type=common.type,
-        thid=common.thid,
-        sender=sender,
-        created_time_s=common.created_time,
-        expires_time_s=common.expires_time,
-        sender_order=common.sender_order,
-        sent_count=common.sent_count,
     )
+    return common if usual else None
 
 
 def _read_any(message: dict[str, Any], report_deviation: Callable[[str], object]) -> Headers:
@@ -147,22 +136,21 @@ def _read_any(message: dict[str, Any], report_deviation: Callable[[str], object]
 
 
 def digest_of(message: dict[str, Any]) -> bytes:
-    """The digest of the content, and behind it that of the headers that every delivery of the
-    message repeats (`MessageHeader.digest`), independent of how the JSON is written.
+    """The digest of the content, which with thread, sender and order (its sequence and number) is
+    the message, and behind it that of the headers that every delivery of the message repeats
+    (`MessageHeader.digest`), independent of how the JSON is written.
     """
-    content = [message.get(name) for name in _CONTENT]
-    headers = {name: value for name, value in message.items() if name not in _LEFT_OUT}
-    nested = message.get("custom_headers")
+    headers = message.copy()
+    take = headers.pop
+    content = (take("id", None), take("body", None), take("attachments", None))
+    for name in _VOLATILE:
+        take(name, None)
+    nested = headers.get("custom_headers")
     if isinstance(nested, dict):
-        headers["custom_headers"] = _lasting(nested)
+        lasting = {name: value for name, value in nested.items() if name not in _VOLATILE}
+        headers["custom_headers"] = lasting
     told = crc32(_in_order.encode(headers))
     return sha256(_in_order.encode(content)).digest()[:CONTENT_BYTES] + told.to_bytes(4)
-
-
-def _lasting(headers: dict[str, Any]) -> dict[str, Any]:
-    if _VOLATILE.isdisjoint(headers):
-        return headers
-    return {name: value for name, value in headers.items() if name not in _VOLATILE}
 
 
 def _unreadable(name: str, what: str) -> MessageRefusedError:

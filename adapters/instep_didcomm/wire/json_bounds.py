@@ -30,7 +30,8 @@ def check_json(raw: bytes) -> None:
     What is no JSON passes, and the decoder refuses it.
     """
     # Nearly every message has fewer of these signs in all than would be too much.
-    opening = raw.count(b"{") + raw.count(b"[")
+    # To find none is far faster than to count none.
+    opening = raw.count(b"{") + (raw.count(b"[") if b"[" in raw else 0)
     if opening <= MOST_LEVELS and (
         len(raw) <= MOST_VALUES or raw.count(b",") + opening <= MOST_VALUES
     ):

@@ -20,6 +20,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 __all__ = ["GatheringQueue", "GroupCommitter", "PendingCommit"]
 
 T = TypeVar("T")
@@ -161,21 +163,18 @@ class GatheringQueue(Generic[T]):
         self._changed.set()
 
 
-class PendingCommit(Generic[R]):
+class PendingCommit(msgspec.Struct, Generic[R], eq=False):
     """The item of one caller in a group, with its answer.
 
     Subclasses add what is committed. A subclass whose caller does not await the answer overrides
     `_resolve`.
     """
 
-    __slots__ = ("_answered", "deadline_s", "done")
-
-    def __init__(self) -> None:
-        self.done = False
-        """Whether it was answered or its caller was cancelled: then no commit takes it."""
-        self.deadline_s = 0.0
-        """The deadline of the answer, in the loop's time."""
-        self._answered: asyncio.Future[R] | None = None
+    done: bool = False
+    """Whether it was answered or its caller was cancelled: then no commit takes it."""
+    deadline_s: float = 0.0
+    """The deadline of the answer, in the loop's time."""
+    _answered: asyncio.Future[R] | None = None
 
     async def wait(self) -> R:
         """Wait for the result; raises the error it was answered with. Cancelling withdraws the
@@ -235,8 +234,8 @@ class GroupCommitter(Generic[P]):
         self._closed_error = closed_error
         self._answer_within_s = answer_within_s
         self._expire = expire
-        self._unanswered: deque[P] = deque()
-        """Items with a deadline, the earliest first; the first is not done."""
+        self._committing: list[P] = []
+        """The group of the commit that runs."""
         self._deadline_timer: asyncio.TimerHandle | None = None
 
     def submit(self, pending: P, records: int, size_bytes: int = 0) -> bool:
@@ -263,7 +262,7 @@ class GroupCommitter(Generic[P]):
         each item. An error that it raises is the answer to all of them and is raised here, too. If
         this is cancelled, so is `commit`, and the group is answered with `closed_error`.
         """
-        group = [pending for pending in self._queue.take(count) if not pending.done]
+        group = self._committing = [one for one in self._queue.take(count) if not one.done]
         answers: list[tuple[P, Any]] = []
         try:
             answers = list(zip(group, await commit(group), strict=True))
@@ -285,24 +284,24 @@ class GroupCommitter(Generic[P]):
 
     def _watch(self, pending: P, within_s: float) -> None:
         # One timer for all: most items are answered long before, and a timer for each is expensive.
-        loop, unanswered = asyncio.get_running_loop(), self._unanswered
+        loop = asyncio.get_running_loop()
         pending.deadline_s = loop.time() + within_s
-        while unanswered and unanswered[0].done:
-            unanswered.popleft()
-        unanswered.append(pending)
         if self._deadline_timer is None:
             self._deadline_timer = loop.call_at(pending.deadline_s, self._expire_late)
 
     def _expire_late(self) -> None:
         """Expire the items whose deadline has passed, and set the timer for the next deadline."""
         self._deadline_timer = None
-        loop, unanswered = asyncio.get_running_loop(), self._unanswered
-        while unanswered and (unanswered[0].done or unanswered[0].deadline_s <= loop.time()):
-            pending = unanswered.popleft()
-            if not pending.done and self._expire is not None:
+        loop = asyncio.get_running_loop()
+        # Both in the order in which they came, so the deadlines rise.
+        for pending in [*self._committing, *self._queue]:
+            if pending.done:
+                continue
+            if pending.deadline_s > loop.time():
+                self._deadline_timer = loop.call_at(pending.deadline_s, self._expire_late)
+                return
+            if self._expire is not None:
                 self._expire(pending)
-        if unanswered:
-            self._deadline_timer = loop.call_at(unanswered[0].deadline_s, self._expire_late)
 
 
 def _answer(answers: Iterable[tuple[PendingCommit[Any], Any]]) -> None:

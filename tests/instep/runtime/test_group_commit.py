@@ -152,12 +152,10 @@ async def test_cancelling_those_who_wait_loses_nothing() -> None:
 # -- the committer ---------------------------------------------------------------------------------
 
 
-class NameCommit(PendingCommit[str]):
+class NameCommit(PendingCommit[str], kw_only=True):
     """A name that is committed."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
+    name: str
 
 
 class Store:
@@ -203,7 +201,7 @@ class Store:
         self.callers += [asyncio.create_task(self._submit(name)) for name in names]
 
     async def _submit(self, name: str) -> None:
-        entry = NameCommit(name)
+        entry = NameCommit(name=name)
         try:
             await self.queue.put(entry, 1)
             self.answers.append((name, await entry.wait()))
@@ -247,7 +245,7 @@ async def test_what_comes_while_a_commit_runs_is_the_next_group() -> None:
 async def test_the_next_commit_begins_before_the_last_is_answered() -> None:
     queue = GatheringQueue[NameCommit](10)
     committer = GroupCommitter(queue, lambda: SinkError("cancelled"))
-    first, second = NameCommit("a"), NameCommit("b")
+    first, second = NameCommit(name="a"), NameCommit(name="b")
     answered: list[bool] = []
 
     async def commit(group: list[NameCommit]) -> list[str]:
@@ -285,7 +283,7 @@ async def test_a_commit_that_fails_reaches_all_of_its_group_and_no_other() -> No
 async def test_a_commit_that_answers_too_few_is_an_error_for_all() -> None:
     queue = GatheringQueue[NameCommit](10)
     committer = GroupCommitter(queue, lambda: SinkError("cancelled"))
-    entries = [NameCommit("a"), NameCommit("b")]
+    entries = [NameCommit(name="a"), NameCommit(name="b")]
     assert all(committer.submit(one, 1) for one in entries)
 
     async def commit(_group: list[NameCommit]) -> list[str]:
@@ -312,7 +310,7 @@ async def test_closing_lets_a_commit_end_and_answers_those_who_wait() -> None:
     store.go.set()
     assert (await store.answered())[2:] == [("a", "A")]
     await store.driver
-    late = NameCommit("late")
+    late = NameCommit(name="late")
     assert store.committer.submit(late, 1)
     with pytest.raises(SinkError, match="closed"):
         await late.wait()
@@ -322,13 +320,13 @@ async def test_closing_lets_a_commit_end_and_answers_those_who_wait() -> None:
 async def test_who_waits_too_long_is_answered_and_not_committed() -> None:
     store = Store(answer_within_s=0.01)
     store.hold()
-    entries = [NameCommit(name) for name in "abc"]
+    entries = [NameCommit(name=name) for name in "abc"]
     for one in entries:
         assert store.committer.submit(one, 1)
         await turns()
     assert [await one.wait() for one in entries] == ["too late"] * 3
     store.go.set()
-    last = NameCommit("d")
+    last = NameCommit(name="d")
     assert store.committer.submit(last, 1)
     assert await last.wait() == "D"
     # What was under way comes to its end: its caller has been answered that the result is unknown.
@@ -340,7 +338,7 @@ async def test_who_waits_too_long_is_answered_and_not_committed() -> None:
 async def test_a_full_queue_refuses_what_is_submitted() -> None:
     store = Store(limit=1)
     store.hold()
-    entries = [NameCommit(name) for name in "abc"]
+    entries = [NameCommit(name=name) for name in "abc"]
     assert store.committer.submit(entries[0], 1)
     await turns()
     assert store.committer.submit(entries[1], 1)
@@ -363,8 +361,8 @@ async def test_a_callback_that_raises_keeps_no_other_from_its_answer() -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: faults.append(str(context["exception"])))
     store = Store()
-    after = NameCommit("after")
-    assert store.committer.submit(Calls("calls"), 1)
+    after = NameCommit(name="after")
+    assert store.committer.submit(Calls(name="calls"), 1)
     assert store.committer.submit(after, 1)
     assert await after.wait() == "AFTER"
     assert faults == ["CALLS"]

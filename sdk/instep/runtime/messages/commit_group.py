@@ -86,7 +86,8 @@ class Entry(MessageHeader, gc=False):
         return cls(
             message.number,
             message.digest,
-            message.size_bytes,
+            # Most have none, and a property is a call.
+            message.size_bytes if message.attachments else len(message.body),
             message.expires_at_us,
             message,
             None,

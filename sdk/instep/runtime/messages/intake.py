@@ -203,7 +203,7 @@ class MessageIntake:
 
     async def receive(self, message: Message, settings: SequencerSettings | None = None) -> Receipt:
         entry = Entry.of(message, settings)
-        durable = await self._durable(PendingRequest([entry]))
+        durable = await self._durable(PendingRequest(entries=[entry]))
         return (durable and entry.receipt) or REFUSED[self._no_room]
 
     def submit(
@@ -212,7 +212,8 @@ class MessageIntake:
         answer: Callable[[Receipt | InstepError], None],
         settings: SequencerSettings | None = None,
     ) -> None:
-        if not self._submit(PendingMessage(Entry.of(message, settings), answer)):
+        entry = Entry.of(message, settings)
+        if not self._submit(PendingMessage(entries=[entry], answer_sender=answer)):
             answer(REFUSED[self._no_room])
 
     async def open(
@@ -236,7 +237,9 @@ class MessageIntake:
         events: Sequence[IntakeEvent],
         answer: Callable[[EnvelopeReceipt | InstepError], None],
     ) -> None:
-        if not self._submit(PendingEnvelope(Envelope.of(scope, events), answer)):
+        envelope = Envelope.of(scope, events)
+        request = PendingEnvelope(entries=envelope.entries, envelope=envelope, answer_sender=answer)
+        if not self._submit(request):
             answer(not_keeping_up(self._no_room))
 
     async def count(self, scope: str, number: int) -> None:
@@ -579,7 +582,8 @@ class MessageIntake:
         return Sequencer(self._listener.settings_of(name), found.state if found else None)
 
     async def _request(self, envelope: Envelope) -> None:
-        if not await self._durable(PendingRequest(envelope.entries, envelope)):
+        request = PendingRequest(entries=envelope.entries, envelope=envelope)
+        if not await self._durable(request):
             raise not_keeping_up(self._no_room)
         if envelope.error is not None:
             raise envelope.error
@@ -590,9 +594,11 @@ class MessageIntake:
 
     def _submit(self, request: PendingRequest) -> bool:
         """Queue a call, which will be answered; False: there is no room."""
-        messages = len(request.entries)
-        self.received_bytes += request.size_bytes
-        if self._committer.submit(request, messages or 1, request.size_bytes):
+        messages, size_bytes = len(request.entries), 0
+        for entry in request.entries:
+            size_bytes += entry.size_bytes
+        self.received_bytes += size_bytes
+        if self._committer.submit(request, messages or 1, size_bytes):
             return True
         self._refused[self._no_room.value] += messages
         return False

@@ -38,6 +38,8 @@ class Envelope(msgspec.Struct):
     scope: str
     opening: Opening | None = None
     events: list[EntryEvent] = []
+    entries: list[Entry] = []
+    """The messages among its events, in their order."""
     opens: bool = False
     """Whether the events open the sequence, as a message does."""
     claims: Claims | None = None
@@ -49,16 +51,17 @@ class Envelope(msgspec.Struct):
     def of(cls, scope: str, events: Sequence[IntakeEvent]) -> Envelope:
         """An envelope of these events. Raises `ValueError` for a message of another scope."""
         taken: list[EntryEvent] = []
+        entries: list[Entry] = []
         for event in events:
-            if isinstance(event, Message) and event.scope != scope:
+            if not isinstance(event, Message):
+                taken.append(event)
+                continue
+            if event.scope != scope:
                 raise ValueError(f"a message of {event.scope!r} in an envelope of {scope!r}")
-            taken.append(Entry.of(event) if isinstance(event, Message) else event)
-        return cls(scope, events=taken)
-
-    @property
-    def entries(self) -> list[Entry]:
-        """The messages among its events, in their order."""
-        return [event for event in self.events if isinstance(event, Entry)]
+            entry = Entry.of(event)
+            taken.append(entry)
+            entries.append(entry)
+        return cls(scope, events=taken, entries=entries)
 
     def receipt(self) -> EnvelopeReceipt:
         """The answer, once it is durable."""
@@ -67,23 +70,14 @@ class Envelope(msgspec.Struct):
         return EnvelopeReceipt([one for one in receipts if one is not None], self.claims)
 
 
-class PendingRequest(PendingCommit[Refusal | None]):
+class PendingRequest(PendingCommit[Refusal | None], kw_only=True):
     """Messages or an envelope that one caller waits for. The answer is None once they are durable,
     and FULL where there was no room or the commit took too long (S3, S8): UNAVAILABLE where the
     store is why.
     """
 
-    __slots__ = ("entries", "envelope", "size_bytes")
-
-    def __init__(self, entries: list[Entry], envelope: Envelope | None = None) -> None:
-        super().__init__()
-        self.entries = entries
-        self.envelope = envelope
-        self.size_bytes = (
-            entries[0].size_bytes
-            if len(entries) == 1
-            else sum([entry.size_bytes for entry in entries])
-        )
+    entries: list[Entry]
+    envelope: Envelope | None = None
 
     def _resolve(self, result: Refusal | Exception | None) -> None:
         # Any other exception ends the intake; its callers learn no more than that.
@@ -92,43 +86,33 @@ class PendingRequest(PendingCommit[Refusal | None]):
         super()._resolve(result)
 
 
-class PendingMessage(PendingRequest):
+class PendingMessage(PendingRequest, kw_only=True):
     """One message whose sender is answered by a callback, without a task that waits."""
 
-    __slots__ = ("_answer_sender",)
-
-    def __init__(self, entry: Entry, answer: Callable[[Receipt | InstepError], None]) -> None:
-        super().__init__([entry])
-        self._answer_sender = answer
+    answer_sender: Callable[[Receipt | InstepError], None]
 
     def _resolve(self, result: Refusal | Exception | None) -> None:
         if isinstance(result, Exception):
-            self._answer_sender(result if isinstance(result, InstepError) else intake_ended())
+            self.answer_sender(result if isinstance(result, InstepError) else intake_ended())
         else:
             receipt = self.entries[0].receipt if result is None else REFUSED[result]
-            self._answer_sender(receipt or REFUSED[Refusal.FULL])
+            self.answer_sender(receipt or REFUSED[Refusal.FULL])
 
 
-class PendingEnvelope(PendingRequest):
+class PendingEnvelope(PendingRequest, kw_only=True):
     """One envelope whose sender is answered by a callback, without a task that waits."""
 
-    __slots__ = ("_answer_sender",)
-
-    def __init__(
-        self, envelope: Envelope, answer: Callable[[EnvelopeReceipt | InstepError], None]
-    ) -> None:
-        super().__init__(envelope.entries, envelope)
-        self._answer_sender = answer
+    answer_sender: Callable[[EnvelopeReceipt | InstepError], None]
 
     def _resolve(self, result: Refusal | Exception | None) -> None:
         envelope = self.envelope
         assert envelope is not None
         if isinstance(result, Exception):
-            self._answer_sender(result if isinstance(result, InstepError) else intake_ended())
+            self.answer_sender(result if isinstance(result, InstepError) else intake_ended())
         elif result is not None:
-            self._answer_sender(not_keeping_up(result))
+            self.answer_sender(not_keeping_up(result))
         else:
-            self._answer_sender(envelope.error or envelope.receipt())
+            self.answer_sender(envelope.error or envelope.receipt())
 
 
 def not_keeping_up(refusal: Refusal) -> SequenceRefusedError:
