@@ -127,13 +127,13 @@ def _first(seen: _First) -> Sequence[Verdict]:
 def _increments(seen: _Next) -> Sequence[Verdict]:
     last, report = seen.last, seen.report
     due = None if last.number is None else last.number + 1
-    evidence = (_evidence(last), _evidence(report))
     if report.number is None or report.number != due:
-        return (RuleBroken(f"{_shown(report)} came after {_shown(last)}", evidence),)
-    if seen.refused:
+        reason = f"{_shown(report)} came after {_shown(last)}"
+    elif seen.refused:
         reason = f"{_shown(report)} came though {_shown(last)} was answered with a fault"
-        return (RuleBroken(reason, evidence),)
-    return HELD
+    else:
+        return HELD
+    return (RuleBroken(reason, (_evidence(last), _evidence(report))),)
 
 
 def _repeats(seen: _Repeat) -> Sequence[Verdict]:

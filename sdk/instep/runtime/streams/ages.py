@@ -4,8 +4,7 @@ that the last record sets stays at its best value while nothing comes any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -57,15 +56,17 @@ class StreamAges:
         """An audit of the stream has ended."""
         self._audited_s = self._now()
 
-    @contextmanager
-    def committing(self) -> Iterator[None]:
+    def committing(self) -> StreamAges:
         """A commit is under way in this context; it is durable where nothing is raised."""
+        return self
+
+    def __enter__(self) -> None:
         self._commit_began_s = self._now()
-        try:
-            yield
-        finally:
-            self._commit_began_s = None
-        self._committed_s = self._now()
+
+    def __exit__(self, raised: type[BaseException] | None, *_: object) -> None:
+        self._commit_began_s = None
+        if raised is None:
+            self._committed_s = self._now()
 
     def add_to(self, health: StreamHealth, status: AlignmentStatus, known_s: float) -> StreamHealth:
         """The health with all ages of now.
