@@ -147,7 +147,7 @@ class DeltaSink(Sink):
         _ = self._opened
         if self._commits is None:
             self._commits = asyncio.create_task(self._commit_all(), name="instep delta")
-        pending = _PendingBatch(batch)
+        pending = _PendingBatch(batch=batch)
         # After a realignment a log may have fewer records than before.
         await self._waiting.put(pending, max(0, self._size(batch).records))
         return await pending.wait()
@@ -269,11 +269,7 @@ class DeltaSink(Sink):
         return self._consumer
 
 
-class _PendingBatch(PendingCommit[CommitResult]):
+class _PendingBatch(PendingCommit[CommitResult], kw_only=True):
     """A batch whose caller waits for its commit."""
 
-    __slots__ = ("batch",)
-
-    def __init__(self, batch: Batch) -> None:
-        super().__init__()
-        self.batch = batch
+    batch: Batch
