@@ -30,7 +30,7 @@ __all__ = [
 
 STATED: Final = "instep_derived_digest"
 """What an entity stated when its rows were last derived, as a digest."""
-_VERSION: Final = "3"
+_VERSION: Final = "4"
 """Of the triggers: a store that has those of another version gets these when it is opened."""
 _TRIGGERS: Final = "triggers of followers"
 _FOLLOWER: Final = "follower:"

@@ -9,7 +9,7 @@ with a number beyond the range of a float in another member, or with an envelope
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, Self
 
@@ -24,7 +24,6 @@ from instep_sql.projections.projection import (
     ValueRefusedError,
     converter,
     fields_of,
-    first_value,
     python_type,
     tokens_of,
 )
@@ -58,8 +57,9 @@ class ColumnarEntities(NamedTuple):
 
 class _Column(NamedTuple):
     name: str
-    read: Callable[[Any], Any]
-    """Reads its value from a decoded body, or all its values from `ColumnarEntities` …"""
+    readers: Sequence[Callable[[Any], Any]]
+    """Each reads its value from a decoded body, None where there is none: the first that there is
+    counts. Or the only one reads all its values from `ColumnarEntities` …"""
     of_entity: bool = False
     """… if this is set."""
     convert: Callable[[Any], Any] | None = None
@@ -94,9 +94,16 @@ def fast_columns(
 
 def _values(column: _Column, stored: ColumnarEntities, bodies: Sequence[Any]) -> Sequence[Any]:
     if column.of_entity:
-        keys_or_uuids: Sequence[str] = column.read(stored)
+        keys_or_uuids: Sequence[str] = column.readers[0](stored)
         return keys_or_uuids
-    values = list(map(column.read, bodies))
+    values = list(map(column.readers[0], bodies))
+    for read in column.readers[1:]:
+        if None not in values:
+            break
+        values = [
+            read(body) if value is None else value
+            for value, body in zip(values, bodies, strict=True)
+        ]
     if (convert := column.convert) is not None:
         values = [None if value is None else convert(value) for value in values]
     if (default := column.default) is not None:
@@ -133,7 +140,7 @@ def _column(column: Column[Any], source: Source, members: dict[str, Any]) -> _Co
     for function, of_entity in _OF_ENTITY:
         if source is function:
             read = attrgetter(of_entity)
-            return _Column(column.name, read, of_entity=True) if kind is str else None
+            return _Column(column.name, [read], of_entity=True) if kind is str else None
     fields = fields_of(source)
     if fields is None:
         return None
@@ -148,7 +155,7 @@ def _column(column: Column[Any], source: Source, members: dict[str, Any]) -> _Co
     readers = [attrgetter(path) for path in paths if path]
     return _Column(
         column.name,
-        readers[0] if len(readers) == 1 else partial(first_value, readers),
+        readers,
         convert=convert if read_as is Any else None,
         default=default,
     )

@@ -25,7 +25,6 @@ __all__ = [
     "ValueRefusedError",
     "converter",
     "fields_of",
-    "first_value",
     "python_type",
     "tokens_of",
 ]
@@ -280,16 +279,15 @@ def _reader(source: Source) -> Callable[[ProjectedEntity], Any]:
     readers = [_field_reader(field) for field in fields_of(source) or ()]
     if len(readers) == 1:
         return readers[0]
-    return lambda entity: first_value(readers, entity)
 
+    def read_first(entity: ProjectedEntity) -> Any:
+        for read in readers:
+            value = read(entity)
+            if value is not None:
+                return value
+        return None
 
-def first_value(readers: Sequence[Callable[[Any], Any]], of: Any) -> Any:
-    """What the first of these reads that finds something; None where none does."""
-    for read in readers:
-        value = read(of)
-        if value is not None:
-            return value
-    return None
+    return read_first
 
 
 def _field_reader(field: Field) -> Callable[[ProjectedEntity], Any]:
