@@ -25,7 +25,6 @@ It has no login, so it is off unless asked for. Bodies are JSON; a wrong one is 
 
 import contextlib
 import inspect
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
