@@ -596,10 +596,8 @@ class TapiSource(Source):
             return None
         opened = self._open_feeds(stream.id)
         committed = max((feed.committed_number for feed in opened), default=-1)
-        context = URL(details.context)
-        # Where paths have no modules, this one has none either.
-        module = "tapi-streaming:" if ":" in context.name else ""
-        url = context / f"{module}stream-admin-context"
+        address = ContextAddress(details.endpoint, details.context, details.streams)
+        url = address.resource("tapi-streaming:stream-admin-context")
         answer = await self._endpoint(details).rest.get(url, limit_bytes=MAX_STREAMS_BYTES)
         if not answer.found:
             self._unmonitored.add(details.endpoint)
