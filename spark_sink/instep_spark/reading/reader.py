@@ -266,11 +266,14 @@ class DeltaReader(SweepReader, RetirementReader, StoreReader):
         return await asyncio.to_thread(opened)
 
 
+_read_monitor: Final = msgspec.json.Decoder(ProviderMonitor).decode
+
+
 def _monitor(facts: list[dict[str, Any]]) -> ProviderMonitor | None:
     """What the provider said last, and since when; of the newest fact."""
     if not facts or facts[0]["body"] is None:
         return None
-    said = msgspec.json.decode(facts[0]["body"], type=ProviderMonitor)
+    said = _read_monitor(facts[0]["body"])
     return msgspec.structs.replace(said, since_us=to_microseconds(facts[0]["at"]))
 
 
