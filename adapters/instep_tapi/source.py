@@ -185,7 +185,7 @@ class TapiSource(Source):
         self._doubts: dict[str, str] = {}
         """What the last monitor of a stream said otherwise than we know it."""
         self._unmonitored: set[str] = set()
-        """Endpoints that have no stream monitor."""
+        """Endpoints that had no stream monitor since the last connection was opened."""
         self._held = HeldBytes(options.hold_total_bytes)
         self._prober: asyncio.Task[None] | None = None
         self._tap: SourceTap | None = None
@@ -509,6 +509,8 @@ class TapiSource(Source):
             opened_s = self._clock()
             self._feeds[feed] = url
             self._failover.opened(url)
+            # It may have been upgraded meanwhile.
+            self._unmonitored.discard(url)
             try:
                 yield feed
             finally:
@@ -594,7 +596,8 @@ class TapiSource(Source):
             return None
         opened = self._open_feeds(stream.id)
         committed = max((feed.committed_number for feed in opened), default=-1)
-        url = URL(details.context) / "tapi-streaming:stream-admin-context"
+        address = ContextAddress(details.endpoint, details.context, details.streams)
+        url = address.resource("tapi-streaming:stream-admin-context")
         answer = await self._endpoint(details).rest.get(url, limit_bytes=MAX_STREAMS_BYTES)
         if not answer.found:
             self._unmonitored.add(details.endpoint)

@@ -123,6 +123,11 @@ class Provider:
             for stream in self.streams
             if stream.settings.record_strategy is LogRecordStrategy.WHOLE_ENTITY_PERIODIC
         ]
+        self._tasks += [
+            asyncio.create_task(self._inform_periodically(stream, period_s))
+            for stream in self.streams
+            if (period_s := stream.settings.information_period_s) is not None
+        ]
         self._apply_storm()
         return self
 
@@ -152,6 +157,13 @@ class Provider:
             await asyncio.sleep(self.clock.real_s(stream.settings.statement_period_s))
             if not self.faults.quiet:
                 stream.republish_all()
+
+    async def _inform_periodically(self, stream: Stream, period_s: float) -> None:
+        while True:
+            await asyncio.sleep(self.clock.real_s(period_s))
+            if not self.faults.quiet:
+                facts = {"entities": f"{len(stream.entities)}"}
+                stream.inform(f"information-{stream.stream_id}", facts, self.clock.now())
 
     # Changes of the network: see Operator for each.
 
@@ -188,6 +200,10 @@ class Provider:
     def clear_alarm(self, key: str, *, tombstone_only: bool = False) -> None:
         """Clear an alarm; see `Operator.clear_alarm`."""
         self.operator.clear_alarm(key, tombstone_only=tombstone_only)
+
+    def inform(self, stream: str, key: str, facts: Mapping[str, str]) -> None:
+        """Append an information record to a stream; see `Stream.inform`."""
+        self.stream(stream).inform(key, facts, self.clock.now())
 
     # For a test to read.
 

@@ -123,6 +123,7 @@ class Statement:
 
     `body` is encoded JSON; `event_s` None means that the source gave no time, so the append time is
     stated with spread BEFORE (TR-548 5.3.1 step 4). `record` is the last log record that states it.
+    Of an information record `body` is its additional-event-info (v3.2 3.10), and there is no class.
     """
 
     key: str
@@ -171,6 +172,10 @@ class RecordEncoder:
     def _encoded(self, header: str, record: LogRecord, statement: Statement) -> bytes:
         if record.kind is LogRecordType.TOMBSTONE:
             return f"{header}}}".encode()
+        if record.kind is LogRecordType.INFORMATION:
+            info = b',"additional-event-info":%b}}' % statement.body
+            event = self._event(record, statement)
+            return f"{header}{self._body}{event}".encode() + info
         if record.kind is LogRecordType.DELETE:
             return f"{header}{self._body}{self._about(record, statement, ANY_CLASS)}}}}}".encode()
         about = self._about(record, statement, statement.cls)
@@ -185,7 +190,8 @@ class RecordEncoder:
             f"{self._partition}{record.partition}{self._offset}{record.offset}{self._end}"
         )
 
-    def _about(self, record: LogRecord, statement: Statement, content: str) -> str:
+    def _event(self, record: LogRecord, statement: Statement) -> str:
+        """The beginning of a body: the time and the source of the event."""
         known = statement.event_s is not None
         event_s = statement.event_s if statement.event_s is not None else record.appended_s
         time = (
@@ -194,11 +200,14 @@ class RecordEncoder:
         )
         if self.style.nested_time:
             time = f'{{"approx-date-and-time":{time}}}'
+        return f'{{"event-time-stamp":{time},"event-source":"{statement.event_source}"'
+
+    def _about(self, record: LogRecord, statement: Statement, content: str) -> str:
         address = ""
         if statement.parent_address and record.kind is not LogRecordType.DELETE:
             address = f'"parent-address":{_quote(statement.parent_address).decode()},'
         return (
-            f'{{"event-time-stamp":{time},"event-source":"{statement.event_source}",'
+            f"{self._event(record, statement)},"
             f'{address}"record-content":"{self.style.class_name(content)}"'
         )
 

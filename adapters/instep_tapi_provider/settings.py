@@ -25,6 +25,8 @@ class StreamSettings:
     `forgets`: the stream is COMPACTED, and its log forgets live entities, too, that were stated
     longer than `retention_s` ago; this retention is declared.
     `statement_period_s`: with WHOLE_ENTITY_PERIODIC, how often every entity is stated again.
+    `information_period_s`: how often an information record is appended (v3.2 3.10); None: never. In
+    2.6 alone.
     """
 
     stream_id: str
@@ -40,6 +42,7 @@ class StreamSettings:
     retention_s: float = 24 * 3600.0
     retention_records: int | None = None
     statement_period_s: float = 15 * 60.0
+    information_period_s: float | None = None
     style: RecordStyle = field(default_factory=RecordStyle)
 
     def log_settings(self, clock: ScaledClock) -> LogSettings:

@@ -2,12 +2,13 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
+from instep.errors import ConfigurationError
 from instep_tapi.facts.names import LogRecordStrategy, LogRecordType, StreamState
 from instep_tapi_provider.changes import GONE, differences, merge, skeleton
 from instep_tapi_provider.log import TREE_SEPARATOR, Log, LogRecord, LogSettings
@@ -162,6 +163,23 @@ class Stream:
             if self.appends(LogRecordType.TOMBSTONE, statement.key):
                 self._append(LogRecordType.TOMBSTONE, statement)
 
+    def inform(self, key: str, facts: Mapping[str, str], event_s: float) -> None:
+        """Append an information record, which states no entity (v3.2 3.10). In a compacted log it
+        replaces the one before it under the same key, which is no entity's. Raises
+        ConfigurationError for the key of an entity, and in 2.1.3, which has no such records.
+        """
+        if not self.settings.style.is_2_6:
+            raise ConfigurationError("TAPI 2.1.3 has no information records", where=self.stream_id)
+        if key in self.entities:
+            raise ConfigurationError(
+                f"{key!r} is the key of an entity", hint="its compaction would lose the entity"
+            )
+        listed = [{"value-name": name, "value": value} for name, value in facts.items()]
+        body = msgspec.json.encode(listed)
+        source = "MANAGEMENT_OPERATION"
+        statement = Statement(key, "", body, event_s=event_s, event_source=source)
+        self._append(LogRecordType.INFORMATION, statement)
+
     def republish_all(self) -> None:
         """State every entity whole, changed or not (WHOLE_ENTITY_PERIODIC, 3.8.2.3)."""
         for statement in list(self.entities.values()):
@@ -197,7 +215,9 @@ class Stream:
         before = self.log.next_ordinal
         for latest in self.log.statements():
             whole, is_part, _ = latest.key.partition(TREE_SEPARATOR)
-            if whole not in self.entities and latest.kind is not LogRecordType.TOMBSTONE:
+            if latest.kind in (LogRecordType.TOMBSTONE, LogRecordType.INFORMATION):
+                continue
+            if whole not in self.entities:
                 # A part stands in the partition of its entity.
                 gone = Statement(latest.key, "", b"")
                 self._append(LogRecordType.TOMBSTONE, gone, parent=whole if is_part else "")

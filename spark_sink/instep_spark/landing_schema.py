@@ -81,6 +81,9 @@ class FactKind(StrEnum):
     UNPROVEN = "UNPROVEN"
     """Of class `name` (empty: of any) what attempt `count` has not met is unproven; `body` says why
     (`UnprovenReason`), with the digest of what could not be read."""
+    MONITOR = "MONITOR"
+    """What the provider says of our reading (TR-548 3.18): `body` is the `ProviderMonitor` as JSON,
+    null where it says nothing more, or the stream has no connection; the newest holds."""
     RETIRED = "RETIRED"
     """The stream was retired (A20): nothing is stored of it until it is followed again."""
 
@@ -176,7 +179,7 @@ QUARANTINE: Final = (
 FACTS: Final = (
     Column("consumer", pa.string(), "name of the consumer"),
     Column("stream", pa.string(), "id of the stream"),
-    Column("fact", pa.string(), "STREAM, DEVIATION, RELEASE, PROOF, UNPROVEN or RETIRED"),
+    Column("fact", pa.string(), "STREAM, DEVIATION, RELEASE, PROOF, UNPROVEN, MONITOR or RETIRED"),
     Column(
         "name",
         pa.string(),
@@ -190,7 +193,7 @@ FACTS: Final = (
     Column(
         "body",
         pa.string(),
-        "the StreamInfo as JSON; the reason for UNPROVEN; null else",
+        "the StreamInfo or the ProviderMonitor as JSON; the reason for UNPROVEN; null else",
         nullable=True,
     ),
     Column("at", _MOMENT, "our time when it was written"),
@@ -204,7 +207,7 @@ MEANINGS: Final = {
     "alignment began and swept. All other tables are made from it; rows are only added.",
     "quarantine": "What could not be read, as it was received.",
     "stream_facts": "What streams are, how they deviate, which held sweeps were released, what "
-    "attempts have proven, and which streams were retired.",
+    "attempts have proven, what providers say of our reading, and which streams were retired.",
 }
 """What each is; the description of the table."""
 

@@ -154,6 +154,7 @@ def stream_statuses(
             unproven_because=tuple(because.get(row.id, ())),
             samples=seen.get(row.id, {}),
             report=_report(row),
+            monitor=_monitor(row.monitor) if row.monitor else None,
             heard_s=None if row.silent_us is None else max(0.0, row.silent_us / 1e6),
             stale_after_s=row.stale_after_s or 0.0,
         )

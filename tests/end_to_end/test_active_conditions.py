@@ -137,3 +137,24 @@ async def test_v3_2_4_5_a_detector_and_its_active_condition_are_one_alarm(store:
         async with asyncio.timeout(DEADLINE_S):
             while await standing(store):
                 await asyncio.sleep(0.05)
+
+
+class PlainProvider(AlarmProvider):
+    """Its paths have no modules."""
+
+    async def serve(self, peer: Peer) -> None:
+        plain = "/restconf/data/context"
+        if peer.target.startswith(plain):
+            member = peer.target.removeprefix(plain)
+            member = member.replace("/stream-", "/tapi-streaming:stream-")
+            peer.target = f"{CONTEXT}{member.replace('/fault-', '/tapi-fm:fault-')}"
+        elif "Upgrade" not in peer.headers:
+            await peer.answer(b"", status="404 Not Found")
+            return
+        await super().serve(peer)
+
+
+async def test_v3_2_active_condition_is_found_where_paths_have_no_modules(store: SqlStore) -> None:
+    async with running(PlainProvider(condition("ac1")), store) as consumer:
+        assert await standing(store) == {"ac1": True}
+        assert consumer.health().streams[0].unprovable == ()

@@ -154,3 +154,78 @@ async def test_v3_2_3_10_3_a_parent_address_is_stored_as_it_is_printed(
         assert json.loads(one.envelope)["parent-address"] == parent
         (stream,) = await store.reader.streams()
         assert not any(kind.startswith("parent-address") for kind in stream.deviations)
+
+
+CEP = "c57d1b6e-1a3c-3a4e-9d5b-2c1f0e9b7a61"
+
+
+async def test_v3_2_3_10_3_a_delete_names_its_entity_by_uuid_alone(tmp_path: Path) -> None:
+    parent = [f"topology-uuid:{T}", f"node-uuid:{N}", "node-edge-point-uuid:e"]
+    whole = stated(1, CEP, "CONNECTION_END_POINT", {"uuid": CEP}, "CREATE", parent)
+    provider = SmallProvider("CONNECTION_END_POINT", log=[whole], storage="COMPACTED")
+    store = SqlStore(f"sqlite:///{tmp_path / 's.db'}")
+    async with running(provider, store):
+        await committed(store, whole)
+        provider.say(stated(2, CEP, kind="DELETE"), stated(3, CEP, kind="TOMBSTONE"))
+        await committed(store, provider.log[-1])
+        assert [each async for each in store.reader.entities()] == []
+        (stream,) = await store.reader.streams()
+        assert stream.deviations == {}
+
+
+LISTED = {"uuid": "n1", "name": [{"value-name": "a", "value": "1"}], "layers": ["ODU", "DSR"]}
+NESTED = {"capacity": {"total": {"value": 10}, "free": {"value": 4}}}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"layers": ["ODU", "OTSI", "DSR"]}, id="an item is inserted"),
+        pytest.param({"layers": ["DSR"]}, id="an item is removed"),
+        pytest.param({"layers": []}, id="the last item is removed"),
+        pytest.param({"layers": ["DSR", "ODU"]}, id="items are rearranged"),
+        pytest.param({"name": [{"value-name": "b", "value": "2"}]}, id="a keyed item is replaced"),
+        pytest.param({"name": []}, id="the last keyed item is removed"),
+        pytest.param(
+            {"capacity": {"total": {"value": 10}, "free": {"value": 0}}},
+            id="a whole structure is sent for one property",
+        ),
+    ],
+)
+@pytest.mark.parametrize("storage", ["COMPACTED", "TRUNCATED"])
+async def test_v3_2_5_3_a_change_sends_a_whole_subtree(
+    changed: Any, storage: str, tmp_path: Path
+) -> None:
+    before = LISTED | NESTED
+    whole = stated(1, "n1", "NODE", before, "CREATE", [])
+    change = stated(2, "n1", "NODE", {"uuid": "n1", **changed}, "CHANGE", [])
+    compacted = storage == "COMPACTED"
+    log = [whole] if compacted else []
+    provider = SmallProvider("NODE", log=log, storage=storage, records="CHANGE_ONLY")
+    provider.shows("n1")
+    provider.context = provider.context.replace(b'{"uuid": "n1"}', json.dumps(before).encode())
+    store = SqlStore(f"sqlite:///{tmp_path / 's.db'}")
+    async with running(provider, store):
+        provider.say(change)
+        await committed(store, change)
+        (one,) = [each async for each in store.reader.entities()]
+        assert json.loads(one.body) == before | changed
+
+
+PRINTED = "/tapi/data/context/stream-context/available-stream=e35a31b2-1096-38f9-8e3e-dca010e2f191"
+
+
+@pytest.mark.parametrize(("storage", "first"), [("COMPACTED", "oldest"), ("TRUNCATED", "latest")])
+async def test_v3_2_7_11_1_a_stream_is_opened_at_the_address_that_is_printed(
+    storage: str, first: str, tmp_path: Path
+) -> None:
+    provider = SmallProvider("NODE", log=[], storage=storage)
+    provider.path = PRINTED
+    store = SqlStore(f"sqlite:///{tmp_path / 's.db'}")
+    async with running(provider, store):
+        provider.say(stated(1, "n1", "NODE", {"uuid": "n1"}, "CREATE", []))
+        await committed(store, provider.log[-1])
+        provider.cut()
+        provider.say(stated(2, "n2", "NODE", {"uuid": "n2"}, "CREATE", []))
+        await committed(store, provider.log[-1])
+        assert provider.opened_at[:2] == [first, "t1"]

@@ -40,8 +40,11 @@ async def test_aligned_and_kept_aligned(
     strategy: str, tapi: str, partitions: int, tmp_path: Path
 ) -> None:
     served = provider(tapi=tapi, partitions=partitions, **STRATEGIES[strategy])
+    informs = tapi == "2.6"
     async with site(served, tmp_path) as here:
         await served.start_storm(200)
+        if informs:
+            served.inform("all", "maintenance", {"window": "tonight"})
         async with here.consumer() as consumer:
             await consumer.aligned(30)
             served.raise_alarms(5)
@@ -52,7 +55,10 @@ async def test_aligned_and_kept_aligned(
             served.delete("n2p1")
             await asyncio.sleep(0.3)
             await served.stop_storm()
+            if informs:
+                served.inform("all", "maintenance", {"window": "over"})
             await here.equal()
+            assert not consumer.health().streams[0].deviations
 
 
 async def test_a_truncated_log_that_lost_records_of_ours_is_read_anew(tmp_path: Path) -> None:

@@ -122,6 +122,37 @@ async def test_3_18_a_reading_that_is_behind_what_is_committed_is_told(store: Sq
         await said(store, difference="", lag_records=0)
 
 
+class PlainProvider(MonitoredProvider):
+    """Its paths have no modules."""
+
+    async def serve(self, peer: Peer) -> None:
+        plain = "/restconf/data/context"
+        if peer.target.startswith(plain):
+            member = peer.target.removeprefix(plain)
+            peer.target = f"{CONTEXT}{member.replace('/stream-', '/tapi-streaming:stream-')}"
+        elif "Upgrade" not in peer.headers:
+            await peer.answer(b"", status="404 Not Found")
+            return
+        await super().serve(peer)
+
+
+async def test_3_18_the_monitor_is_found_where_paths_have_no_modules(store: SqlStore) -> None:
+    provider = PlainProvider()
+    provider.entries = [provider.entry("1", "5")]
+    async with running(provider, store, SOON):
+        await said(store, lag_records=4)
+
+
+async def test_3_18_after_a_reconnect_the_provider_is_asked_again(store: SqlStore) -> None:
+    provider = MonitoredProvider()
+    provider.entries = None
+    async with running(provider, store, SOON):
+        await asyncio.sleep(0.5)
+        provider.entries = [provider.entry("7", "9")]
+        provider.cut()
+        await said(store, lag_records=2)
+
+
 async def test_3_18_a_provider_without_a_monitor_is_not_asked_again(store: SqlStore) -> None:
     provider = MonitoredProvider()
     provider.entries = None

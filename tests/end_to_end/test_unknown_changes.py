@@ -190,3 +190,17 @@ async def test_v3_2_5_2_others_wait_for_their_realignment(tmp_path: Path) -> Non
         await rests(consumer, provider)
         assert consumer.health().streams[0].attempt == 2
         assert await stored(store) == {"n2": NODE_2}
+
+
+@pytest.mark.parametrize("storage", ["COMPACTED", "TRUNCATED"])
+async def test_v3_2_3_10_an_information_record_does_not_make_it_known(
+    storage: str, store: SqlStore
+) -> None:
+    provider = provider_of(storage)
+    async with running(provider, store, settings()) as consumer:
+        provider.say(change(2), change(3, {"uuid": "n1"}, kind="INFORMATION"))
+        await aligned_again(consumer, 2)
+        assert await rests(consumer, provider) == 2
+        assert DEVIATION in await deviations(store)
+        assert await quarantined(store) == 1
+        assert await stored(store) == {"n2": NODE_2}

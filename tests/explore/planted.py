@@ -9,14 +9,16 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
-from instep.alignment import continuity
+from instep.alignment import continuity, machine
 from instep.alignment.continuity import Continuity
 from instep.alignment.gaps import GapDetector
+from instep.alignment.unknown_entities import realignment_due
+from instep.model.position import UnknownEntity
 from instep.model.records import RecordHeader
 from instep.sequencing.sequencer import Sequencer
 from instep.sequencing.window import ReceiveWindow
 from tests.explore.search import World
-from tests.explore.worlds import BEGUN, SEQUENCES
+from tests.explore.worlds import ALIGNMENT, BEGUN, SEQUENCES
 
 __all__ = ["PLANTED", "Mistake", "planted"]
 
@@ -43,6 +45,16 @@ def _continued_behind_ours(first: RecordHeader, position: Any, **known: Any) -> 
 def _no_gap_later(_self: GapDetector, *_args: Any, **_known: Any) -> str:
     """A gap is looked for at the first record of a connection only."""
     return ""
+
+
+def _forget_in_vain(_unknown: Any) -> tuple[dict[str, UnknownEntity], int]:
+    """What an attempt has not stated is forgotten: the next CHANGE of it calls for another one."""
+    return {}, 0
+
+
+def _due_at_once(position: Any, _least_s: float, now_us: int) -> bool:
+    """A realignment for a CHANGE waits for nothing."""
+    return realignment_due(position, 0.0, now_us)
 
 
 _drop = ReceiveWindow.drop
@@ -79,6 +91,12 @@ PLANTED: Final = {
     ),
     "a gap is looked for at the first record only": Mistake(
         BEGUN["truncated, a reader who is overtaken"], GapDetector, "missing", _no_gap_later
+    ),
+    "what an attempt has not stated is sought again": Mistake(
+        ALIGNMENT["changes of what is not there"], machine, "after_alignment", _forget_in_vain
+    ),
+    "a realignment for a CHANGE waits for nothing": Mistake(
+        ALIGNMENT["changes of what is not there"], machine, "realignment_due", _due_at_once
     ),
     "what is dropped counts as received": Mistake(
         SEQUENCES["as it comes"], ReceiveWindow, "drop", _drop_without_a_trace

@@ -19,6 +19,7 @@ from instep.sequencing import (
     SequencerSettings,
     TimeoutBehavior,
 )
+from tests.explore.alignment.changes import ChangeWorld
 from tests.explore.alignment.provider import Log
 from tests.explore.alignment.world import SETTINGS, AlignmentWorld, Bounds
 from tests.explore.search import replay
@@ -37,6 +38,14 @@ ALIGNMENT: Final = {
     ),
     "alone": AlignmentWorld(_COMPACTED, Bounds(keys="a", changes=2, faults=0, alone=True)),
     "truncated": AlignmentWorld(_TRUNCATED, Bounds(changes=2, faults=0, truncations=1)),
+    "changes": ChangeWorld(_COMPACTED, Bounds(keys="a", changes=2, faults=0)),
+    "changes, truncated": ChangeWorld(_TRUNCATED, Bounds(keys="a", changes=2, faults=0)),
+    "changes of what is not there": ChangeWorld(
+        _COMPACTED, Bounds(keys="a", changes=2, faults=0), deviates=True
+    ),
+    "changes of what is not there, truncated": ChangeWorld(
+        _TRUNCATED, Bounds(keys="a", changes=2, faults=0), deviates=True
+    ),
 }
 
 
@@ -135,6 +144,11 @@ LARGE_ALIGNMENT: Final = {
     "truncated": AlignmentWorld(_TRUNCATED, Bounds(changes=3, faults=1, truncations=1)),
     "truncated without offsets": AlignmentWorld(
         Log(compacted=False, offsets=False), Bounds(changes=3, faults=2)
+    ),
+    "changes": ChangeWorld(_COMPACTED, Bounds(changes=3, faults=2)),
+    "changes, truncated": ChangeWorld(_TRUNCATED, Bounds(changes=3, faults=1)),
+    "changes of what is not there": ChangeWorld(
+        _COMPACTED, Bounds(changes=4, faults=0), deviates=True
     ),
 }
 

@@ -31,9 +31,11 @@ def dead_port() -> Iterator[int]:
 class ListingProvider(SmallProvider):
     """States these addresses, with its own host and port for `HOST`; counts who comes."""
 
-    def __init__(self, *addresses: Any) -> None:
+    def __init__(self, *addresses: Any, as_text: bool = False) -> None:
+        """`as_text`: the only address is stated as 2.1.3 has it."""
         super().__init__("NODE", log=[node("n1", 1)], storage="COMPACTED")
         self.addresses: Any = list(addresses)
+        self.as_text = as_text
         self.came: list[str] = []
         self.gone = "/gone"
         self.refuses = False
@@ -46,6 +48,8 @@ class ListingProvider(SmallProvider):
         stream["connection-address"] = [
             one.replace("HOST", host) if isinstance(one, str) else one for one in self.addresses
         ]
+        if self.as_text:
+            (stream["connection-address"],) = stream["connection-address"]
         found["supported-stream-type"][0].pop(self.undeclared, None)
         return found
 
@@ -103,6 +107,11 @@ async def test_a_list_leads_to_its_first_usable_address(addresses: list[Any]) ->
 async def test_a_list_with_a_dead_address_and_a_living_one() -> None:
     with dead_port() as port:
         assert await follow(ListingProvider(f"ws://127.0.0.1:{port}/s", "ws://HOST/s")) == ["n1"]
+
+
+@pytest.mark.parametrize("text", ["ws://HOST/s", "grpc://HOST, ws://HOST/s", "/gone|ws://HOST/s"])
+async def test_one_text_may_have_alternatives(text: str) -> None:
+    assert await follow(ListingProvider(text, as_text=True)) == ["n1"]
 
 
 async def test_an_empty_list_is_no_address() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from instep.errors import ConfigurationError
 from instep_tapi.facts.names import LogRecordStrategy, LogStorageStrategy
 from instep_tapi_provider import (
     DiscoveryStyle,
@@ -184,3 +185,34 @@ async def test_streams_of_2_6_are_stated_as_v3_2_has_them() -> None:
     assert type_["record-trigger"] == "RECORD_TRIGGER_ON_CHANGE"
     assert "tapi-topology:TOPOLOGY_OBJECT_TYPE_NODE" in type_["stream-type-content"]
     assert "record-content" not in type_
+
+
+async def test_v3_2_3_10_an_information_record_is_valid_and_states_no_entity(yang: Yang) -> None:
+    async with provider() as served, connected(served) as client:
+        before = await read_all(served, client)
+        served.inform("all", "maintenance", {"window": "tonight"})
+        (informs,) = await client.records(1)
+        assert len(served.entities("all")) == len(before)
+        served.stream("all").audit()
+        assert served.stream("all").log.newest is served.stream("all").log.latest("maintenance")
+    assert kind(informs).endswith(":RECORD_TYPE_INFORMATION")
+    info = informs["log-record-body"]["additional-event-info"]
+    assert info == [{"value-name": "window", "value": "tonight"}]
+    assert "record-content" not in informs["log-record-body"]
+    yang.check_record(informs)
+
+
+async def test_v3_2_3_10_information_records_come_periodically() -> None:
+    async with provider(information_period_s=0.05) as served, connected(served) as client:
+        await read_all(served, client)
+        first, second = await client.records(2)
+    keys = {one["log-record-header"]["entity-key"] for one in (first, second)}
+    assert (keys, kind(second)) == ({"information-all"}, kind(first))
+
+
+async def test_v3_2_3_10_an_information_record_has_a_key_of_its_own() -> None:
+    async with provider() as served:
+        with pytest.raises(ConfigurationError, match="is the key of an entity"):
+            served.inform("all", link(served), {})
+    with pytest.raises(ConfigurationError, match=r"2\.1\.3 has no information records"):
+        Provider().inform("network", "a", {})

@@ -26,13 +26,11 @@ from instep.cli.output import (
 from instep.model.entities import Change
 from instep.model.records import Record, RecordType
 from instep.model.streams import StreamInfo
-from instep_tapi.facts.stream_profile import TAPI_2_1_3
 
 __all__ = ["FollowPrinter"]
 
 _BODY_SHOWN_BYTES: Final = 400
 """Bytes of a body that are read for the table, whose column shows fewer."""
-_USUAL_PROFILE: Final = f"TAPI {TAPI_2_1_3}"
 _CLOCK: Final = slice(11, 19)
 """The time of day in `moment`: all of it that a narrow terminal has room for."""
 _WHAT: Final = {
@@ -146,10 +144,9 @@ class FollowPrinter:
         say(text, logger="instep.follow", level=level)
 
     def profile(self, stream: StreamInfo) -> None:
-        """Say by which edition a stream is read, if not by 2.1.3: once, and when that changes."""
-        before = self._profiles.get(stream.id, _USUAL_PROFILE)
-        self._profiles[stream.id] = stream.profile
-        if stream.profile != before and not stream.profile.startswith(_USUAL_PROFILE):
+        """Say by which edition a stream is read: once, and when that changes."""
+        if stream.profile != self._profiles.get(stream.id):
+            self._profiles[stream.id] = stream.profile
             self.say(f"{stream.id}: {stream.profile}", logging.INFO)
 
     def flush(self) -> None:

@@ -39,10 +39,10 @@ class Endpoint:
             headers=options.request_headers,
         )
         self._options = options
-        self._revision: str | None = None
-        """Of tapi-streaming, empty where none is stated; None: not asked yet."""
         self._shows_alarms: bool | None = None
-        self._found: tuple[StreamContext, StreamContext] | None = None
+        """Whether a GET shows the alarms that stand; None: not asked yet."""
+        self._stated: StreamContext | None = None
+        self._judged: StreamContext | None = None
         """The streams as they were stated last, and as the revision shows them."""
 
     def serves(self, address: URL) -> bool:
@@ -55,28 +55,29 @@ class Endpoint:
         try:
             async with asyncio.timeout(timeout_s):
                 address, context = await find_context(self.rest, self.url, self._options.roots)
-                return address, await self._judged(address, context)
+                return address, await self._judge(address, context)
         except TimeoutError:
             raise UnreachableError(
                 f"no stream context within {timeout_s:g} s", where=str(self.url)
             ) from None
 
-    async def _judged(self, address: ContextAddress, stated: StreamContext) -> StreamContext:
+    async def _judge(self, address: ContextAddress, stated: StreamContext) -> StreamContext:
         """The streams, with the revision of the module where names alone show their edition."""
-        if not any(stream.profile.by_names for stream in stated.streams):
-            return stated
-        if self._revision is None:
+        if self._judged is not None and self._stated == stated:
+            return self._judged
+        # A provider that states other streams may be of another version now.
+        self._stated = self._judged = self._shows_alarms = None
+        judged = stated
+        if any(stream.profile.by_names for stream in stated.streams):
             data = URL(address.context).parent
-            self._revision = await module_revision(self.rest, data, "tapi-streaming")
-        if not self._revision:
-            return stated
-        if self._found is None or self._found[0] is not stated:
-            self._found = (stated, stated.with_revision(self._revision))
-        return self._found[1]
+            revision = await module_revision(self.rest, data, "tapi-streaming")
+            judged = stated.with_revision(revision) if revision else stated
+        self._stated, self._judged = stated, judged
+        return judged
 
     async def shows_alarms(self, address: ContextAddress) -> bool:
-        """Whether a GET shows the alarms that stand. Asked once: the answer has them all, and what
-        a provider has changes with its version. Raises `SourceError`.
+        """Whether a GET shows the alarms that stand. Asked once for each statement of streams: the
+        answer has them all, and what a provider has changes with its version. Raises `SourceError`.
         """
         if self._shows_alarms is None:
             self._shows_alarms = await has_active_conditions(self.rest, address)

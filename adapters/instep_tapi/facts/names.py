@@ -24,6 +24,8 @@ class LogRecordType(StrEnum):
     CREATE = "CREATE"
     UPDATE = "UPDATE"
     CHANGE = "CHANGE"
+    INFORMATION = "INFORMATION"
+    """It states no entity."""
 
     @property
     def ends(self) -> bool:

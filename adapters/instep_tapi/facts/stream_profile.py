@@ -58,7 +58,20 @@ class Decision(NamedTuple):
 
 
 DECISIONS: Final = (
-    Decision("3.7.2", "connection-address", "one text", "a list, each in turn", "its form"),
+    Decision(
+        "3.7.2",
+        "connection-address",
+        "one text, each alternative in it in turn",
+        "a list, each in turn",
+        "its form",
+    ),
+    Decision(
+        "3.7.1",
+        "no log-storage-strategy is stated",
+        "not known: a baseline is read",
+        "COMPACTED, the default",
+        "whether compacted-log-details are stated",
+    ),
     Decision(
         "3.7.1.1",
         "no connection-protocol is stated",
@@ -76,6 +89,13 @@ DECISIONS: Final = (
         "the edition, unless names alone show it: then 2.1.3",
     ),
     Decision("3.10", "INFORMATION", "states no entity", "the same", "the record type"),
+    Decision(
+        "3.10",
+        "no record-type is stated",
+        "unreadable",
+        "INFORMATION, the default; unreadable with an entity",
+        "the edition, unless names alone show it: then 2.1.3",
+    ),
     Decision(
         "3.10", "parent-address", "any spelling, put into one form", "the same", "its own form"
     ),

@@ -69,7 +69,7 @@ async def has_active_conditions(rest: RestconfClient, address: ContextAddress) -
     """Whether the provider states the alarms that stand (tapi-fm of 2.4.1 and later). Raises
     `SourceError` where that cannot be told now.
     """
-    answer = await rest.get(URL(address.context) / FAULT_MANAGEMENT)
+    answer = await rest.get(address.resource(FAULT_MANAGEMENT))
     if answer.status == 429 or answer.status >= 500:
         raise _unreadable(answer.url, str(answer.status), retriable=True, status=answer.status)
     return answer.found
@@ -100,10 +100,10 @@ async def read_baseline(
         carried |= carried_events(stated)
     wanted = BaselineScope(stream, opened_at_us, carried, everything, carried.union(followed))
     seen: set[tuple[str, str]] = set()
-    context, resources = URL(address.context), CLASS_MODEL.resources[tapi]
+    resources = CLASS_MODEL.resources[tapi]
     if shows_alarms:
         resources = {**resources, FAULT_MANAGEMENT: frozenset({CONDITION_DETECTOR})}
-    async for answer in _documents(rest, context, resources, carried, everything=everything):
+    async for answer in _documents(rest, address, resources, carried, everything=everything):
         try:
             async with aclosing(stated_pages(answer.body, wanted, seen)) as pages:
                 async for page in pages:
@@ -117,7 +117,7 @@ async def read_baseline(
 
 async def _documents(
     rest: RestconfClient,
-    context: URL,
+    address: ContextAddress,
     resources: Mapping[str, frozenset[str]],
     wanted: frozenset[str],
     *,
@@ -130,13 +130,13 @@ async def _documents(
     names = [name for name, shown in resources.items() if shown & wanted]
     shown = frozenset[str]().union(*(resources[name] for name in names))
     if everything or _beyond_resources(wanted - shown):
-        yield await _get(rest, context)
+        yield await _get(rest, URL(address.context))
         return
     answers: list[Response] = []
     for name in names:
-        answer = await _get(rest, context / name, may_lack=True)
+        answer = await _get(rest, address.resource(name), may_lack=True)
         if not answer.found:
-            yield await _get(rest, context)
+            yield await _get(rest, URL(address.context))
             return
         answers.append(answer)
     for answer in answers:

@@ -44,6 +44,13 @@ class ContextAddress(msgspec.Struct, frozen=True):
     streams: str
     """URL that shows the stream context, or the whole context where nothing less does."""
 
+    def resource(self, name: str) -> URL:
+        """Where the context has a resource, by its name with the module: without it where the
+        provider's paths have none.
+        """
+        context = URL(self.context)
+        return context / (name if ":" in context.name else name.partition(":")[2])
+
 
 async def find_context(
     rest: RestconfClient, endpoint: URL, roots: Iterable[str] = ()

@@ -39,8 +39,9 @@ from instep_tapi.wire.framing import NO_BODY, BadRecord, split_liberal
 from instep_tapi.wire.header_scan import is_record, read_leniently
 from instep_tapi.wire.lazy_columns import LazyColumns, LazyRecord, open_records
 from instep_tapi.wire.partial_update_detector import PartialUpdateDetector, shows_2_4
-from instep_tapi.wire.record_body import decode_body, entity_of, uuid_of, with_header
+from instep_tapi.wire.record_body import decode_body, entity_of, open_body, uuid_of, with_header
 from instep_tapi.wire.record_header import (
+    DEFAULT_TYPE,
     PLACE_ENTRIES,
     check_text,
     partition_and_offset,
@@ -96,9 +97,11 @@ class FrameDecoder:
         only: The classes that are kept (3.12), and ends that state no class; empty: all.
         below: The entities, by uuid, whose subtrees are kept (3.12); empty: all.
         suspects_parts: Tell where a CREATE_UPDATE, which is whole, looks like a part (v3.2 5.2).
+        needs_type: False where a record without a record-type, and without an entity, is an
+            information record: the default from 2.4 on (v3.2 3.10).
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what differs from stream to stream
         self,
         stream: str,
         *,
@@ -109,6 +112,7 @@ class FrameDecoder:
         only: Collection[str] = (),
         below: Collection[str] = (),
         suspects_parts: bool = False,
+        needs_type: bool = True,
     ) -> None:
         self._stream = stream
         self._stated = stated
@@ -120,6 +124,7 @@ class FrameDecoder:
         self._with_uuid = with_uuid
         self._whole = whole
         self._verifier = verifier
+        self._needs_type = needs_type
         self._all_whole = whole
         self._partitions = {""}
         # Where few bodies were needed recently, they are not even parsed beforehand.
@@ -367,15 +372,21 @@ class FrameDecoder:
         members = plain_members(raw, deviations, top=top)
         if "log-record-header" not in members:
             raise BadRecord("no log-record-header: not a log-record (TR-548 3.10)")
-        header, appended_at_us, rest = read_header(members["log-record-header"], deviations)
+        header, appended_at_us, rest = read_header(
+            members["log-record-header"], deviations, needs_type=self._needs_type
+        )
         check_text("token", header.token)
         check_text("entity-key", header.entity_key)
-        kind, whole, spelling = read_record_type(header.record_type)
+        record_type = header.record_type or DEFAULT_TYPE
+        kind, whole, spelling = read_record_type(record_type)
         deviations += spelling
         place = header.full_log_record_offset_id
         partition, offset = partition_and_offset(place, deviations)
         self._add_partition(partition)
+        body = members.get("log-record-body", NO_BODY)
         if kind is None:
+            if not header.record_type and _states_entity(body):
+                raise BadRecord("no record-type beside an entity (mandatory, TR-548 3.10)")
             return CompactedAway(
                 self._stream,
                 header.entity_key,
@@ -387,8 +398,8 @@ class FrameDecoder:
             )
         entity_class, content, envelope, ends = entity_of(
             kind,
-            decode_body(members.get("log-record-body", NO_BODY)),
-            header.record_type,
+            decode_body(body),
+            record_type,
             deviations,
         )
         if len(place) > PLACE_ENTRIES:
@@ -431,7 +442,8 @@ def decoder_for(
     """A reader as this stream needs it, by its mode and whether it states changes alone."""
     by_change = stream.partial_updates
     with_uuid = stream.mode is Mode.BASELINE or by_change
-    states_parts = by_change and stream.details.get("tapi", TAPI_2_1_3) == TAPI_2_1_3
+    of_2_1_3 = stream.details.get("tapi", TAPI_2_1_3) == TAPI_2_1_3
+    states_parts = by_change and of_2_1_3
     return FrameDecoder(
         stream.id,
         with_uuid=with_uuid,
@@ -441,7 +453,13 @@ def decoder_for(
         only=stream.details.get("only", ()),
         below=stream.details.get("below", ()),
         suspects_parts=by_change and not states_parts,
+        needs_type=of_2_1_3,
     )
+
+
+def _states_entity(raw: msgspec.Raw) -> bool:
+    body = decode_body(raw)
+    return bool(body and open_body(body, [])[1])
 
 
 def _partitions_of(records: Sequence[LazyRecord]) -> Collection[str]:

@@ -27,6 +27,7 @@ from instep_tapi.wire.framing import (
 )
 
 __all__ = [
+    "DEFAULT_TYPE",
     "MAX_OFFSET",
     "PLACE_ENTRIES",
     "LogRecordHeader",
@@ -41,6 +42,8 @@ __all__ = [
 ]
 
 
+DEFAULT_TYPE = "RECORD_TYPE_INFORMATION"
+"""Of a record that states none, from 2.4 on."""
 MAX_OFFSET = 2**63 - 1
 PLACE_ENTRIES = 2
 """Of a full-log-record-offset-id, partition and offset are read; with more, all of it is kept."""
@@ -151,10 +154,11 @@ def _partition_and_offset(
 
 
 def read_header(
-    raw: bytes | msgspec.Raw, deviations: list[str]
+    raw: bytes | msgspec.Raw, deviations: list[str], *, needs_type: bool = True
 ) -> tuple[LogRecordHeader, int, Fields]:
     """A header in any spelling, its append time, and the members that are not read, such as
-    tapi-context. Raises `BadRecord`, or what msgspec raises.
+    tapi-context. Raises `BadRecord`, or what msgspec raises; with `needs_type` also where no
+    record-type is stated, which is empty else.
     """
     members = plain_members(raw, deviations)
     stamp = text_of(members, "log-append-time-stamp", deviations)
@@ -165,11 +169,12 @@ def read_header(
         raise BadRecord(reason) from None
     if deviation:
         deviations.append(deviation)
+    typed = needs_type or "record-type" in members
     header = LogRecordHeader(
         token=text_of(members, "token", deviations),
         log_append_time_stamp=stamp,
         entity_key=text_of(members, "entity-key", deviations),
-        record_type=text_of(members, "record-type", deviations),
+        record_type=text_of(members, "record-type", deviations) if typed else "",
     )
     if "full-log-record-offset-id" in members:
         try:

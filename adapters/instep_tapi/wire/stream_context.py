@@ -35,7 +35,9 @@ _MAX_TEXT_CHARS = 2_048
 
 
 _ALTERNATIVE: Final = re.compile(r"[\s,;|]+(?=[A-Za-z][A-Za-z0-9+.-]*://)")
-"""What separates the alternatives in one text: the YANG of 2.4 and later leaves the choice."""
+"""What separates the alternatives in one text: the YANG of 2.4 and later leaves the choice, and who
+states one text as in 2.1.3 may have taken that over.
+"""
 
 
 class StreamType(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +78,7 @@ class AvailableStream(msgspec.Struct, frozen=True, kw_only=True):
     stream_id: str = ""
     state: StreamState = StreamState.UNKNOWN
     addresses: tuple[str, ...] = ()
-    """Each may be tried: one as it is stated (TAPI 2.1.3), or those of a list (2.4 and later)."""
+    """Each may be tried: of one text (TAPI 2.1.3), or of a list (2.4 and later)."""
     protocol: str = ""
     type: StreamType | None = None
     profile: StreamProfile = StreamProfile()
@@ -144,7 +146,9 @@ def _stream_type(item: dict[str, Any]) -> StreamType:
         uuid=_text(item.get("uuid")),
         name=_text(item.get("stream-type-name")),
         classes=tuple(dict.fromkeys(class_named(text) for text in _texts(content))),
-        storage_strategy=short_identity(_text(item.get("log-storage-strategy"))),
+        # Its details are stated of a compacted log alone, which is the default from 2.4 on.
+        storage_strategy=short_identity(_text(item.get("log-storage-strategy")))
+        or ("COMPACTED" if compacted else ""),
         record_strategy=short_identity(_text(item.get("log-record-strategy"))),
         record_retention_s=retention_s,
         forgets=retention not in (None, "") and retention_s != math.inf,
@@ -185,8 +189,6 @@ def _available_stream(
 
 
 def _addresses(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        return _texts(value)
     alternatives = (one for text in _texts(value) for one in _ALTERNATIVE.split(text))
     return tuple(dict.fromkeys(one for one in alternatives if one))
 

@@ -102,6 +102,12 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
         str,
         typer.Option(metavar="PERIOD", help="With WHOLE_ENTITY_PERIODIC: how often all is stated."),
     ] = "15m",
+    information: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERIOD", help="With --tapi 2.6: how often a log gets an information record."
+        ),
+    ] = None,
     partitions: Annotated[
         int, typer.Option(metavar="N", help="Partitions of each log.", min=1)
     ] = 1,
@@ -222,6 +228,8 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
 
     if context is not None and topology is not None:
         raise typer.BadParameter("choose one of --context and --topology")
+    if information is not None and tapi is Edition.TAPI_2_1_3:
+        raise typer.BadParameter("--information needs --tapi 2.6")
     try:
         signer = Hmac(HmacOptions(sign)).sign if sign else None
         style = RecordStyle(Wrapper(wrapper), records_per_frame, sign=signer)
@@ -237,6 +245,7 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
             "retention_s": period_s(record_retention),
             "retention_records": record_limit,
             "statement_period_s": period_s(statement_period),
+            "information_period_s": period_s(information) if information else None,
             "style": style,
         }
         auth = AuthSettings(

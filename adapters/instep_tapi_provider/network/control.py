@@ -19,12 +19,12 @@ It has no login, so it is off unless asked for. Bodies are JSON; a wrong one is 
     POST delete             {"key": key}
     POST raise              {"key": key, "condition": name?, "severity": text?, "detector": n?}
     POST clear              {"key": key, "tombstone_only": bool?}
+    POST inform             {"stream": id, "key": text, "facts": {name: text}}      v3.2 3.10
     POST revoke             make all logins invalid
 """
 
 import contextlib
 import inspect
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -72,6 +72,7 @@ class ControllableProvider(Protocol):
         detector: int = 0,
     ) -> str: ...
     def clear_alarm(self, key: str, *, tombstone_only: bool = False) -> None: ...
+    def inform(self, stream: str, key: str, facts: Mapping[str, str]) -> None: ...
     def revoke_tokens(self) -> None: ...
 
 
@@ -112,7 +113,7 @@ async def _answer(run: Callable[[Body], Any], request: web.Request) -> web.Respo
             result = await result
     except KeyError as error:
         return web.json_response({"error": f"the body needs {error}"}, status=400)
-    except (ConfigurationError, json.JSONDecodeError, TypeError) as error:
+    except (ConfigurationError, TypeError, ValueError) as error:
         return web.json_response({"error": str(error)}, status=400)
     return web.json_response(result or {})
 
@@ -167,6 +168,10 @@ class Commands:
     def do_clear(self, body: Body) -> None:
         only = bool(body.get("tombstone_only"))
         self._provider.clear_alarm(body["key"], tombstone_only=only)
+
+    def do_inform(self, body: Body) -> None:
+        facts = {name: str(value) for name, value in dict(body["facts"]).items()}
+        self._provider.inform(body["stream"], body["key"], facts)
 
     def do_revoke(self, _body: Body) -> None:
         self._provider.revoke_tokens()

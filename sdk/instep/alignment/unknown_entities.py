@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from instep.model.columns import CompactedAway
 from instep.model.position import Phase, Position, UnknownEntity, UnknownState
 from instep.model.records import Record, RecordHeader, RecordType, Unreadable
 from instep.model.state_machine import next_state
@@ -103,10 +104,13 @@ def absent_of(position: Position, named: Collection[str]) -> int:
 
 
 def without_known(position: Position, records: Iterable[RecordHeader]) -> Position:
-    """The position once these records are stored: what they state, or end, is known."""
+    """The position once these records are stored: what they state, or end, is known. A header
+    without its statement states nothing.
+    """
     unknown = position.unknown
     if not unknown:
         return position
+    records = [one for one in records if not isinstance(one, CompactedAway)]
     names = {one.key for one in records if one.kind is not RecordType.CHANGE}
     names |= {one.uuid for one in records if isinstance(one, Record) and not one.token} - {""}
     left = {key: one for key, one in unknown.items() if key not in names and one.uuid not in names}

@@ -228,7 +228,7 @@ def _facts(one: StreamStatus, lease: LeaseState | None, now_us: int) -> dict[str
 
 def _monitor(one: StreamStatus) -> dict[str, Any] | None:
     """What the provider says of our reading, beside our own figures (TR-548 3.18)."""
-    said = one.report.monitor if one.report else None
+    said = one.monitor
     if said is None:
         return None
     return {
@@ -236,6 +236,7 @@ def _monitor(one: StreamStatus) -> dict[str, Any] | None:
         "written_id": said.written_id,
         "lag_records": said.lag_records,
         "connections": said.connections,
+        "since": stamp(said.since_us) if said.since_us else None,
         "difference": said.difference,
     }
 
@@ -247,6 +248,8 @@ def _monitor_text(said: dict[str, Any]) -> str:
     told.append(f"read up to {read}, written {written}")
     if (count := said["connections"]) is not None:
         told.append(f"{count} connection{'' if count == 1 else 's'} of this client")
+    if said["since"]:
+        told.append(f"since {said['since']}")
     return "; ".join(told)
 
 

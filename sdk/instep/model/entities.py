@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from instep.errors import ConfigurationError
-from instep.model.freshness import Freshness, StreamReport
+from instep.model.freshness import Freshness, ProviderMonitor, StreamReport
 from instep.model.json_patch import Operation, json_patch
 from instep.model.position import Position
 from instep.model.records import RecordType
@@ -289,6 +289,8 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Of deviations that are texts without a record: kind → the beginning of one of them."""
     report: StreamReport | None = None
     """What the process that follows the stream said last; None: nothing, or none is kept."""
+    monitor: ProviderMonitor | None = None
+    """What the provider says of our reading (TR-548 3.18); None: nothing."""
     heard_s: float | None = None
     """How long ago that process was heard, in seconds, when this was read; None: never."""
     stale_after_s: float = 0.0

@@ -67,6 +67,8 @@ class ProviderMonitor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """How many records lie between both; None where the ids are no numbers."""
     connections: int | None = None
     """Connections of this client to the stream; None where it names none of ours."""
+    since_us: int = 0
+    """Since when it says so, of our clock; 0 where the report beside it has an age."""
     difference: str = ""
     """What it says otherwise than we know it, twice in a row; empty where there is nothing."""
 

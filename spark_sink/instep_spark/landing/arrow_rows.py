@@ -13,7 +13,6 @@ import pyarrow as pa
 from instep.model.batches import Batch, SweepStep
 from instep.model.position import Position
 from instep.model.records import Record, RecordType, Unreadable
-from instep.model.streams import StreamInfo
 from instep_spark.derivations import read_envelopes
 from instep_spark.landing.timestamps import parse_timestamps
 from instep_spark.landing_schema import (
@@ -169,10 +168,10 @@ def quarantine_rows(consumer: str, unreadable: Sequence[Unreadable], now_us: int
 def fact_rows(
     consumer: str,
     stream: str,
-    facts: Sequence[tuple[FactKind, str, int, StreamInfo | str | None]],
+    facts: Sequence[tuple[FactKind, str, int, msgspec.Struct | str | None]],
     now_us: int,
 ) -> pa.Table:
-    """Rows of `stream_facts`: what, name, count, and the stream itself or a reason."""
+    """Rows of `stream_facts`: what, name, count, and what is stated or a reason."""
     rows = [
         {
             "consumer": consumer,
@@ -180,7 +179,9 @@ def fact_rows(
             "fact": fact.value,
             "name": name,
             "count": count,
-            "body": msgspec.json.encode(body).decode() if isinstance(body, StreamInfo) else body,
+            "body": msgspec.json.encode(body).decode()
+            if isinstance(body, msgspec.Struct)
+            else body,
             "at": now_us,
         }
         for fact, name, count, body in facts

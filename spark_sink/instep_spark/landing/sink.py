@@ -12,6 +12,7 @@ from typing import Self, TypeVar, Unpack
 
 from instep.errors import SinkError
 from instep.model.batches import Batch, CommitResult
+from instep.model.freshness import StreamReport
 from instep.model.position import Position
 from instep.model.streams import Retirement, StreamInfo, SweepEstimate
 from instep.ports.sink import Sink
@@ -161,6 +162,16 @@ class DeltaSink(Sink):
     async def is_sweep_released(self, stream: str, attempt: int) -> bool:
         """See `Sink`."""
         return await self._run(partial(self._opened[1].released, stream, attempt))
+
+    async def report(
+        self,
+        reports: Sequence[StreamReport],
+        stale_after_s: float,  # noqa: ARG002 - of the port
+    ) -> None:
+        """See `Sink`: what providers say of our reading is kept, where it has changed. That this
+        process was heard is not: each time would be a commit of the table.
+        """
+        await self._run(partial(self._opened[1].keep_monitors, reports))
 
     async def close(self) -> None:
         """Wait for a commit that is under way; one that has not begun is not made."""

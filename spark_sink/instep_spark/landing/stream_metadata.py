@@ -11,6 +11,7 @@ import msgspec
 
 from instep.model.batches import SweepStep
 from instep.model.entities import ProofKind
+from instep.model.freshness import StreamReport
 from instep.model.holds import Hold, UnprovenReason
 from instep.model.streams import StreamInfo
 from instep_spark.landing.arrow_rows import fact_rows
@@ -25,6 +26,10 @@ once."""
 _STREAMS: Final = """
     SELECT stream, fact, body FROM {{stream_facts}}
     WHERE consumer = {consumer} AND fact IN ('STREAM', 'RETIRED') ORDER BY at
+"""
+_MONITORS: Final = """
+    SELECT stream, body FROM {{stream_facts}}
+    WHERE consumer = {consumer} AND fact = 'MONITOR' ORDER BY at
 """
 _RELEASED: Final = """
     SELECT max(count) AS attempt FROM {{stream_facts}}
@@ -50,6 +55,7 @@ class StreamMetadata:
         self._seen: set[tuple[str, str]] = set()
         self._waiting: Counter[tuple[str, str]] = Counter()
         self._flushed_s = 0.0
+        self._monitors: dict[str, bytes] | None = None
 
     def streams(self) -> list[StreamInfo]:
         """The streams as last discovered, by earlier runs too, that are not retired."""
@@ -90,6 +96,22 @@ class StreamMetadata:
                 *((FactKind.UNPROVEN, name, step.attempt, why) for name, why in reasons),
             ],
         )
+
+    def keep_monitors(self, reports: Sequence[StreamReport]) -> None:
+        """Keep what providers say of our reading (TR-548 3.18), where it has changed; nothing of a
+        stream without a connection.
+        """
+        if self._monitors is None:
+            rows = self._writer.query(_MONITORS.format(consumer=self._writer.text(self._consumer)))
+            self._monitors = {
+                one["stream"]: (one["body"] or "").encode() for one in rows.to_pylist()
+            }
+        for one in reports:
+            monitor = one.monitor if one.connected else None
+            said = b"" if monitor is None else msgspec.json.encode(monitor)
+            if said != self._monitors.get(one.stream, b""):
+                self._add(one.stream, [(FactKind.MONITOR, "", 0, monitor)])
+                self._monitors[one.stream] = said
 
     def retire(self, stream: str) -> None:
         """Note that nothing is stored of a stream any more (A20)."""
@@ -144,7 +166,7 @@ class StreamMetadata:
         return self._streams
 
     def _add(
-        self, stream: str, facts: Sequence[tuple[FactKind, str, int, StreamInfo | str | None]]
+        self, stream: str, facts: Sequence[tuple[FactKind, str, int, msgspec.Struct | str | None]]
     ) -> None:
         rows = fact_rows(self._consumer, stream, facts, self._clock_us())
         self._writer.append("stream_facts", rows)

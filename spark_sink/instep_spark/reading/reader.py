@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from instep.errors import JournalOffError, SinkError
 from instep.model.entities import Change, ChangeKind, Quarantined, StoredEntity, StreamStatus
+from instep.model.freshness import ProviderMonitor
 from instep.model.position import Phase, Position
 from instep.model.records import RecordChunk
 from instep.model.streams import Retirement, StreamInfo, SweepEstimate
@@ -49,6 +50,11 @@ _COUNTS: Final = """
 _DEVIATIONS: Final = """
     SELECT name, sum(count) AS times FROM {{stream_facts}}
     WHERE consumer = {consumer} AND stream = {stream} AND fact = 'DEVIATION' GROUP BY name
+"""
+_MONITOR: Final = """
+    SELECT body, at FROM {{stream_facts}}
+    WHERE consumer = {consumer} AND stream = {stream} AND fact = 'MONITOR'
+    ORDER BY at DESC LIMIT 1
 """
 _QUARANTINED: Final = """
     SELECT count(*) AS records FROM {{quarantine}}
@@ -114,6 +120,7 @@ class DeltaReader(SweepReader, RetirementReader, StoreReader):
             unproven_because=proofs.because(unproven),
             quarantined=quarantined,
             deviations={one["name"]: int(one["times"]) for one in counts},
+            monitor=_monitor(writer.query(_MONITOR.format_map(names)).to_pylist()),
             updated_at_us=to_microseconds(row["at"]),
         )
 
@@ -257,6 +264,17 @@ class DeltaReader(SweepReader, RetirementReader, StoreReader):
             return work()
 
         return await asyncio.to_thread(opened)
+
+
+_read_monitor: Final = msgspec.json.Decoder(ProviderMonitor).decode
+
+
+def _monitor(facts: list[dict[str, Any]]) -> ProviderMonitor | None:
+    """What the provider said last, and since when; of the newest fact."""
+    if not facts or facts[0]["body"] is None:
+        return None
+    said = _read_monitor(facts[0]["body"])
+    return msgspec.structs.replace(said, since_us=to_microseconds(facts[0]["at"]))
 
 
 def _plain(info: StreamInfo | None) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from instep.alignment.effects import EstimateSweep, ProbeOldest, ReadBaseline, Reopen
 from instep.alignment.machine import Alignment
 from instep.alignment.settings import AlignmentSettings
+from instep.alignment.unknown_entities import changes_met
 from instep.model.batches import Batch, CommitResult
 from instep.model.position import UNREACHABLE_OFFSET, Phase, Position, recent_digest
 from instep.model.records import Record, RecordChunk, RecordType
@@ -26,7 +27,7 @@ from tests.explore.alignment.provider import Entry, Log, Provider
 from tests.explore.canonical import Canonical, Encode, Fields, clone, skip
 from tests.explore.search import Violation
 
-__all__ = ["SETTINGS", "AlignmentWorld", "Bounds"]
+__all__ = ["FIELDS", "SETTINGS", "AlignmentWorld", "Bounds"]
 
 _US: Final = 1_000_000
 _START_S: Final = 100
@@ -208,7 +209,7 @@ class AlignmentWorld:
         return world
 
     def _copy(self) -> AlignmentWorld:
-        world = object.__new__(AlignmentWorld)
+        world = object.__new__(type(self))
         world.__dict__.update(self.__dict__)
         world.rows = self.rows.copy()
         if self.core is not None:
@@ -422,11 +423,18 @@ class AlignmentWorld:
         swept = 0
         if batch.sweep is not None:
             swept = self._sweep(batch.sweep.attempt, by_classes=batch.sweep.readable is not None)
-        self.position = batch.position
-        result = CommitResult(swept=swept, sweep_done=batch.sweep is not None)
+        unknown = self._unknown_entities()
+        self.position = changes_met(batch.position, unknown)
+        result = CommitResult(
+            swept=swept, sweep_done=batch.sweep is not None, unknown_entities=unknown
+        )
         if self.kill == "killed after the commit":
             raise _Closed(killed=True)
         core.committed(batch, result)
+
+    def _unknown_entities(self) -> dict[str, str]:
+        """What CHANGEs of the batch name that is not stored."""
+        return {}
 
     def _apply(self, record: Record, batch: Batch) -> None:
         """Rule A3."""
@@ -510,7 +518,7 @@ class AlignmentWorld:
     def key(self) -> bytes:
         provider = self.provider
         eldest_s = max(_ELDEST_S, provider.kept.tombstone_retention_s + 1)
-        out = Canonical(_FIELDS, self._now_us, eldest_us=eldest_s * _US)
+        out = Canonical(FIELDS, self._now_us, eldest_us=eldest_s * _US)
         out.notes["places"] = {_digest(provider.token(one)): one for one in provider.log}
         out.literal((self.changes, self.faults, self.truncations, self.commands))
         out.literal((self.named, self.loss_unseen, self.stalled))
@@ -654,7 +662,7 @@ def _rank(kind: str) -> Encode:
     return encode
 
 
-_FIELDS: Final = Fields(
+FIELDS: Final = Fields(
     {
         # The positions of the alignment are walked by themselves.
         "position": skip,

@@ -96,6 +96,23 @@ def test_a_type_that_is_stated_within_its_stream() -> None:
     assert context.streams[0].profile.tapi == "2.6"
 
 
+@pytest.mark.parametrize(
+    ("changes", "strategy"),
+    [
+        ({}, "COMPACTED"),
+        ({"compacted-log-details": {}}, ""),
+        ({"log-storage-strategy": "LOG_STORAGE_STRATEGY_TRUNCATED"}, "TRUNCATED"),
+    ],
+)
+def test_v3_2_3_7_1_a_log_with_details_of_compaction_is_compacted_by_default(
+    changes: dict[str, Any], strategy: str
+) -> None:
+    type_ = {name: value for name, value in V1.items() if name != "log-storage-strategy"}
+    context = parse_context({"supported-stream-type": [type_ | changes]})
+    assert context is not None
+    assert context.types[0].storage_strategy == strategy
+
+
 @pytest.mark.parametrize("odd", [None, 7, "text", [], [None, {}], {}, {"a": []}])
 def test_odd_shapes_are_no_sign(odd: Any) -> None:
     names = ("stream-type-content", "log-record-strategy", "compacted-log-details")

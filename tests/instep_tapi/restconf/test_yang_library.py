@@ -89,3 +89,15 @@ async def test_what_only_one_model_can_state_needs_no_revision() -> None:
     provider = LibraryProvider(RFC_8525, "2020-06-16", trigger=True)
     assert await found(provider) == ("TAPI 2.6: record-trigger is stated", "2.6")
     assert provider.asked == []
+
+
+async def test_who_states_other_streams_is_asked_again() -> None:
+    provider = LibraryProvider(RFC_8525, "2020-06-16")
+    async with hostile(provider.serve) as url, source_of(url) as source:
+        (before,) = await source.discover()
+        provider.library = {RFC_8525: library(RFC_8525, "2024-07-31")}
+        provider.stream = {"stream-id": "upgraded"}
+        (after,) = await source.discover()
+        await source.discover()
+    assert (before.details["tapi"], after.details["tapi"]) == ("2.1.3", "2.6")
+    assert provider.asked == [RFC_8525, RFC_8525]

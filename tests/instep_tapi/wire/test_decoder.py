@@ -322,6 +322,21 @@ def test_record_types_of_later_versions(
     assert chunk.deviations == deviations
 
 
+@pytest.mark.parametrize("body", [None, {"record-content": "NODE"}])
+def test_v3_2_3_10_a_record_that_states_no_type_is_information_since_2_4(body: Any) -> None:
+    untyped = log_record(body=body, **{"record-type": None})
+    chunk = read(untyped, needs_type=False)
+    (header,) = chunk.records
+    assert (header.key, chunk.unreadable) == (only(read(log_record())).key, [])
+    assert not isinstance(header, Record)
+    assert "no record-type" in read(untyped).unreadable[0].reason
+
+
+def test_v3_2_3_10_an_entity_needs_a_record_type() -> None:
+    chunk = read(log_record(**{"record-type": None}), needs_type=False)
+    assert "no record-type" in chunk.unreadable[0].reason
+
+
 def test_a_change_only_stream_states_parts() -> None:
     assert not only(read(log_record(), whole=False)).whole
 

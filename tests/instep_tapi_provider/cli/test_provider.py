@@ -119,6 +119,7 @@ def test_the_table_shows_where_it_is() -> None:
         (["--tls-key", "k.pem"], "needs --tls-cert"),
         (["--tls-cert", "/nowhere.pem"], "no usable certificate"),
         (["--root", "data"], "must begin with /"),
+        (["--information", "10s"], "--information needs --tapi 2.6"),
     ],
 )
 def test_wrong_options_exit_2_and_say_what(arguments: list[str], message: str) -> None:
@@ -144,6 +145,7 @@ def test_periods(text: str, seconds: float) -> None:
 
 def test_the_edition_of_tapi_is_chosen() -> None:
     arguments = [*SMALL, "--tapi", "2.6", "--record-strategy", "CHANGE_ONLY"]
+    arguments += ["--information", "10s"]
     with served(*arguments) as (ready_line, _):
         context = f"{ready_line['url']}{ready_line['root']}/data/tapi-common:context"
         whole = json.loads(get(context))["tapi-common:context"]

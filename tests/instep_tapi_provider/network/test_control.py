@@ -113,6 +113,8 @@ async def test_faults_streams_and_storms_are_steered_by_commands() -> None:
         ("pause", {"stream": "x"}, "no stream is named 'x'"),
         ("update", {"key": "x", "changes": {}}, "no entity has the key 'x'"),
         ("storm", {"changes_per_s": -1}, "rate above 0"),
+        ("inform", {"stream": "all", "key": "a", "facts": {}}, "has no information records"),
+        ("inform", {"stream": "all", "key": "a", "facts": "text"}, "dictionary update"),
     ],
 )
 async def test_a_wrong_command_is_400_with_the_reason(
