@@ -17,6 +17,7 @@ from instep.conformance import (
     ConnectionOpened,
     Event,
     MessageReceived,
+    MessagesSkipped,
     ResponseReceived,
 )
 from instep.model.streams import Start
@@ -38,8 +39,11 @@ class SourceTap:
     socket and the decoder.
     """
 
-    def __init__(self, recorder: Callable[[Event], None]) -> None:
+    def __init__(
+        self, recorder: Callable[[Event], None], room: Callable[[], int] | None = None
+    ) -> None:
         self._recorder = recorder
+        self._room = room
         self._connections = 0
 
     def answered(self, rest: RestconfClient, response: Response) -> None:
@@ -60,9 +64,12 @@ class SourceTap:
             self._recorder(ConnectionOpened(now_us(), connection, stream, asked))
 
             def take(messages: list[bytes]) -> None:
-                at_us = now_us()
-                for content in messages:
+                at_us, count = now_us(), len(messages)
+                taken = count if self._room is None else min(count, self._room())
+                for content in messages[:taken]:
                     self._recorder(MessageReceived(at_us, connection, content))
+                if taken < count:
+                    self._recorder(MessagesSkipped(at_us, connection, count - taken))
 
             feed.tap = take
             try:

@@ -97,7 +97,7 @@ async def trace_of(variant: Callable[[Send], Awaitable[None]]) -> list[Event]:
     events: list[Event] = []
     intake = MemoryIntake()
     async with serving(intake) as (listener, _):
-        listener.recorder = events.append
+        listener.record(events.append)
 
         async def send(
             *messages: dict[str, Any],

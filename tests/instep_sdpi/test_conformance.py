@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.conformance import RequestAnswered, RequestReceived, RuleResult, RuleStatus
-from instep_sdpi.conformance import ReportConformance
+from instep.conformance import RequestAnswered, RequestReceived, RuleResult, RuleStatus, TraceJudge
+from instep_sdpi.conformance import sdpi_rules
 
 HELD, BROKEN, NOT_SEEN = (
     RuleStatus.HELD,
@@ -19,7 +19,7 @@ class Wire:
     """Reports and answers of one provider."""
 
     def __init__(self) -> None:
-        self.rules = ReportConformance()
+        self.rules = TraceJudge(sdpi_rules())
 
     def report(
         self,

@@ -239,7 +239,8 @@ async def running(
     """A destination on a free port of loopback."""
     given = {"listen": "http://127.0.0.1:0/rm", "acknowledgement_interval_s": 0.0, **options}
     listener = WsrmListener(read_options(given, "test"), fast_path=fast_path)
-    listener.recorder = recorder
+    if recorder is not None:
+        listener.record(recorder)
     store = SqlStore(url)
     settings = ConsumerSettings(
         intake=IntakeSettings(poll_s=0.05, handler_retry_initial_s=0.01, **(intake or {}))

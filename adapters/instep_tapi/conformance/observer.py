@@ -100,8 +100,10 @@ class TapiObserver(Observer):
             case ConnectionClosed() if connection := self._connections.get(event.connection):
                 connection.closed_us = event.at_us
                 yield connection
-            case MessagesSkipped() if reading := self._open_readings.get(event.connection):
-                reading.partial = True
+            case MessagesSkipped() if connection := self._connections.get(event.connection):
+                self._full.discard(connection.stream)
+                if (reading := self._open_readings.get(event.connection)) is not None:
+                    reading.partial = True
             case _:
                 pass
 
