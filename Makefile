@@ -82,6 +82,7 @@ newest: $(READY) ## The same with the newest (PYTHON=python3.13: of another inte
 bench: $(READY) ## Measure records/s beside the floors
 	$(BIN)/python -m bench $(ARGS)
 	$(if $(ARGS),,$(BIN)/python -m bench.landing)
+	$(if $(ARGS),,$(BIN)/python -m bench.conformance)
 	$(if $(ARGS),,$(BIN)/python -m bench.lake --plot-to build/lake-cost.png)
 	$(if $(ARGS),,$(BIN)/python -m bench.lake.steady)
 	$(if $(ARGS),,$(BIN)/python -m bench.lake.steady --connect)

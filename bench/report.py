@@ -23,6 +23,8 @@ class Result(msgspec.Struct, frozen=True):
     """After each commit: records committed so far, and resident bytes."""
     cpu_seconds: float = 0.0
     """Of the process in that time, all of its threads."""
+    judged: int = 0
+    """Messages that were judged meanwhile."""
 
     @property
     def records_per_s(self) -> float:

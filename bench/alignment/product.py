@@ -19,13 +19,17 @@ from instep.alignment.settings import AlignmentSettings
 from instep.model.batches import Batch, CommitResult
 from instep.model.position import Position
 from instep.model.streams import StreamInfo
+from instep.runtime.conformance import LiveConformance
 from instep.runtime.settings import ConsumerSettings
 from instep_sql import SqlStore
+from instep_tapi.conformance.book import tapi_rules
 from instep_tapi.plugin import source
 
 __all__ = ["main"]
 
 _ALIGNED_S = 120.0
+_REPORTED_S = 1.0
+"""A report is at most so old."""
 _PREPARING = ConsumerSettings(alignment=AlignmentSettings(quiet_s=0.5))
 """Settings of the run that fills a store and is not measured: it need not wait long for its
 sweep."""
@@ -73,12 +77,13 @@ _KEPT: Final[dict[str, dict[str, Any]]] = {
 
 
 async def _run(
-    url: str, store: str, records: int, options: dict[str, Any], *, prepare: bool
+    url: str, store: str, records: int, options: dict[str, Any], *, prepare: bool, judged: bool
 ) -> Result:
     sink = _Meter(store, records, **options)
     settings = _PREPARING if prepare else None
     tapi = source.build({"endpoints": [url]}, "bench")
-    async with Consumer("bench", tapi, sink, settings) as consumer:
+    conformance = LiveConformance(tapi_rules(), tapi, "bench") if judged else None
+    async with Consumer("bench", tapi, sink, settings, conformance=conformance) as consumer:
         failed = asyncio.create_task(consumer.wait())
         either: list[asyncio.Future[Any]] = [failed, sink.result]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -88,9 +93,14 @@ async def _run(
         if prepare:
             await consumer.aligned(_ALIGNED_S)
         (stream,) = consumer.health().streams
-        if stream.attempt != 1 or stream.quarantined or stream.deviations.keys() - _EXPECTED:
+        told = {kind for kind in stream.deviations if not kind.startswith("tapi-")}
+        if stream.attempt != 1 or stream.quarantined or told - _EXPECTED:
             raise SystemExit(f"not the normal path: {stream}")
-        return sink.result.result()
+        result = sink.result.result()
+        if conformance is None:
+            return result
+        await asyncio.sleep(_REPORTED_S)
+        return msgspec.structs.replace(result, judged=conformance.report().messages)
 
 
 def main() -> None:
@@ -102,10 +112,18 @@ def main() -> None:
     parser.add_argument("--journal", action="store_true")
     parser.add_argument("--kept", default="", choices=sorted(_KEPT))
     parser.add_argument("--prepare", action="store_true", help="fill a store until it is aligned")
+    parser.add_argument("--judged", action="store_true", help="judge the provider meanwhile")
     given = parser.parse_args()
     options = {"journal": "changes" if given.journal else "off", **_KEPT[given.kept]}
     result = asyncio.run(
-        _run(given.url, given.store, given.records, options, prepare=given.prepare)
+        _run(
+            given.url,
+            given.store,
+            given.records,
+            options,
+            prepare=given.prepare,
+            judged=given.judged,
+        )
     )
     print(msgspec.json.encode(result).decode())
 

@@ -8,7 +8,7 @@ from typing import Final
 __all__ = ["JudgingBudget"]
 
 _SHARE: Final = 0.01
-_MOST_S: Final = 0.05
+_MOST_S: Final = 0.01
 
 
 class JudgingBudget:

@@ -243,7 +243,7 @@ class Consumer(SinkService):
             with contextlib.suppress(InstepError, TimeoutError):
                 async with asyncio.timeout(_LAST_REPORT_S):
                     await self._sink.report(self._reports(), self._settings.stale_after_s)
-                    await self._tell_conformance()
+                    await self._tell_conformance(at_once=True)
 
     def _note_broken(self, stream: str, rule: str, broken: RuleBroken) -> None:
         """A rule was seen broken by a stream; what is of no stream concerns all of them."""

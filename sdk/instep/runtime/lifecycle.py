@@ -195,6 +195,7 @@ class SinkService(Service):
         self._sink = sink
         self._conformance = conformance
         self._conformance_told: ConformanceReport | None = None
+        self._conformance_told_s = self._environment.monotonic()
         lease = sink.lease
         self._pair = ActiveStandby(lease, report=partial(self._emit, "")) if lease else None
         self._sink_error = ""
@@ -278,12 +279,15 @@ class SinkService(Service):
         self._store_heard_s = self._environment.monotonic()
         await self._tell_conformance()
 
-    async def _tell_conformance(self) -> None:
-        """Tell the store which rules the peer holds, where that has changed."""
+    async def _tell_conformance(self, *, at_once: bool = False) -> None:
+        """Tell the store which rules the peer holds, where that has changed, and not too often."""
+        now_s, every_s = self._environment.monotonic(), self._settings.stale_after_s
+        if not at_once and now_s - self._conformance_told_s < every_s / REPORTS_WITHIN:
+            return
         found = self._conformance_report()
         if found is not None and found is not self._conformance_told:
             await self._sink.report_conformance(found)
-            self._conformance_told = found
+            self._conformance_told, self._conformance_told_s = found, now_s
 
     def _conformance_report(self) -> ConformanceReport | None:
         return None if self._conformance is None else self._conformance.report()

@@ -76,19 +76,21 @@ def with_gaps(trace: list[Event], rng: random.Random) -> Iterator[Event]:
             yield event
 
 
-def judged_in_windows(seed: int) -> None:
+def judged_in_windows(seed: int) -> tuple[int, int]:
+    """Judge the windows of a life; returns how many messages were judged, and how many were not."""
     rng = random.Random(seed)
     judged = Live()
     for event in with_gaps(life(seed).trace, rng):
         judged.take(event)
     report = judged.judge.report()
     assert {one.rule: one.reason for one in report.broken} == {}, f"seed {seed}"
-    assert report.skipped
+    return report.messages, report.messages_skipped
 
 
-@pytest.mark.parametrize("seed", range(SEEDS // 2))
-def test_nothing_false_is_found_in_the_windows_of_a_conforming_provider(seed: int) -> None:
-    judged_in_windows(seed)
+def test_nothing_false_is_found_in_the_windows_of_conforming_providers() -> None:
+    judged, skipped = zip(*(judged_in_windows(seed) for seed in range(SEEDS // 2)), strict=True)
+    assert sum(judged) > 1_000
+    assert sum(skipped) > 1_000
 
 
 @pytest.mark.long
