@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from math import inf
 from typing import TypeVar
 
 from yarl import URL
@@ -64,12 +65,15 @@ class SourceTap:
             self._recorder(ConnectionOpened(now_us(), connection, stream, asked))
 
             def take(messages: list[bytes]) -> None:
-                at_us, count = now_us(), len(messages)
-                taken = count if self._room is None else min(count, self._room())
-                for content in messages[:taken]:
+                at_us = now_us()
+                room = inf if self._room is None else self._room()
+                for number, content in enumerate(messages):
+                    if room <= 0:
+                        skipped = len(messages) - number
+                        self._recorder(MessagesSkipped(at_us, connection, skipped))
+                        break
+                    room -= len(content)
                     self._recorder(MessageReceived(at_us, connection, content))
-                if taken < count:
-                    self._recorder(MessagesSkipped(at_us, connection, count - taken))
 
             feed.tap = take
             try:

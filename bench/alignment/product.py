@@ -19,7 +19,7 @@ from instep.alignment.settings import AlignmentSettings
 from instep.model.batches import Batch, CommitResult
 from instep.model.position import Position
 from instep.model.streams import StreamInfo
-from instep.runtime.conformance import LiveConformance
+from instep.runtime.conformance import PROCESS_BUDGET, LiveConformance
 from instep.runtime.settings import ConsumerSettings
 from instep_sql import SqlStore
 from instep_tapi.conformance.book import tapi_rules
@@ -41,9 +41,12 @@ those of its other shapes."""
 class _Meter(SqlStore):
     """The store; it records the times of the commits."""
 
-    def __init__(self, url: str, records: int, **options: Any) -> None:
+    def __init__(self, url: str, records: int, begins_after: int, **options: Any) -> None:
         super().__init__(url, **options)
         self._expected = records
+        self._begins_after = begins_after
+        self._left_out = 0
+        self._start_judging_s = 0.0
         self._start_s = self._start_cpu_s = 0.0
         self._memory: list[tuple[int, int]] = []
         self._done = 0
@@ -60,11 +63,19 @@ class _Meter(SqlStore):
     async def commit(self, batch: Batch) -> CommitResult:
         result = await super().commit(batch)
         self._done = batch.position.records - self._before
+        if self._begins_after and self._done >= self._begins_after:
+            self._begins_after, self._left_out = 0, self._done
+            self._start_s, self._start_cpu_s = time.perf_counter(), time.process_time()
+            self._start_judging_s = PROCESS_BUDGET.spent_s
         self._memory.append((self._done, rss_bytes()))
         if self._done >= self._expected and not self.result.done():
             seconds = time.perf_counter() - self._start_s
             cpu_seconds = time.process_time() - self._start_cpu_s
-            self.result.set_result(Result(self._done, seconds, self._memory, cpu_seconds))
+            done = self._done - self._left_out
+            judging_s = PROCESS_BUDGET.spent_s - self._start_judging_s
+            self.result.set_result(
+                Result(done, seconds, self._memory, cpu_seconds, judging_seconds=judging_s)
+            )
         return result
 
 
@@ -77,9 +88,16 @@ _KEPT: Final[dict[str, dict[str, Any]]] = {
 
 
 async def _run(
-    url: str, store: str, records: int, options: dict[str, Any], *, prepare: bool, judged: bool
+    url: str,
+    store: str,
+    records: int,
+    options: dict[str, Any],
+    *,
+    begins_after: int,
+    prepare: bool,
+    judged: bool,
 ) -> Result:
-    sink = _Meter(store, records, **options)
+    sink = _Meter(store, records, begins_after, **options)
     settings = _PREPARING if prepare else None
     tapi = source.build({"endpoints": [url]}, "bench")
     conformance = LiveConformance(tapi_rules(), tapi, "bench") if judged else None
@@ -112,6 +130,7 @@ def main() -> None:
     parser.add_argument("--journal", action="store_true")
     parser.add_argument("--kept", default="", choices=sorted(_KEPT))
     parser.add_argument("--prepare", action="store_true", help="fill a store until it is aligned")
+    parser.add_argument("--begins-after", type=int, default=0, help="records not measured")
     parser.add_argument("--judged", action="store_true", help="judge the provider meanwhile")
     given = parser.parse_args()
     options = {"journal": "changes" if given.journal else "off", **_KEPT[given.kept]}
@@ -121,6 +140,7 @@ def main() -> None:
             given.store,
             given.records,
             options,
+            begins_after=given.begins_after,
             prepare=given.prepare,
             judged=given.judged,
         )

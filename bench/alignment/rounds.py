@@ -77,9 +77,7 @@ def measure_memory(scenario: Scenario, records: int) -> Memory:
     )
 
 
-def run_product(
-    url: str, store: str, records: int, scenario: Scenario, *more: str
-) -> Result:
+def run_product(url: str, store: str, records: int, scenario: Scenario, *more: str) -> Result:
     """Run the product once, in a process of its own."""
     return _run("product", url, store, records, scenario, *more)
 

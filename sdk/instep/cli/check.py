@@ -60,6 +60,8 @@ def check(config: ConfigArgument = None, output: FormatOption = Format.TABLE) ->
         table.add_row("  settings", Text(changed or "all default"))
         if consumer.workers > 1:
             table.add_row("  workers", Text(f"{consumer.workers} processes"))
+        if consumer.conformance:
+            table.add_row("  conformance", Text("its peer is judged while it works"))
         for warning in warnings_of(consumer):
             table.add_row("  warning", Text(plain(warning), style="yellow"))
         if consumer.isolation is Isolation.PROCESS:
@@ -95,6 +97,7 @@ def _facts(consumer: ConsumerConfiguration) -> dict[str, Any]:
         "workers": consumer.workers,
         "isolation": consumer.isolation,
         "memory_limit_bytes": consumer.memory_limit_bytes,
+        "conformance": consumer.conformance,
         "settings": dict(_changed(consumer.settings, ConsumerSettings())),
         "warnings": warnings_of(consumer),
     }

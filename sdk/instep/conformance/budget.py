@@ -7,13 +7,15 @@ from typing import Final
 
 __all__ = ["JudgingBudget"]
 
-_SHARE: Final = 0.01
+_SHARE: Final = 0.0075
 _MOST_S: Final = 0.01
+_PROCESSORS: Final = 4
+"""More than a process of Python keeps busy."""
 
 
 class JudgingBudget:
-    """Seconds of processor time that may be spent on judging: one of a hundred that the process
-    takes, and one of a hundred that pass. All that is judged in a process shares one.
+    """Seconds of processor time that may be spent on judging: 0.75 of a hundred that the process
+    takes, and 0.75 of a hundred that pass. All that is judged in a process shares one.
 
     Args:
         processor_s: The processor time that the process has taken.
@@ -28,13 +30,15 @@ class JudgingBudget:
         *,
         most_s: float = _MOST_S,
     ) -> None:
-        self.processor_s, self._clock_s = processor_s, clock_s
+        self.processor_s, self.clock_s = processor_s, clock_s
         self.most_s = most_s
+        self.spent_s = 0.0
+        """All that was spent."""
         self._left_s = 0.0
         self._earned_s = self._earnings_s()
 
     def _earnings_s(self) -> float:
-        return (self.processor_s() + self._clock_s()) * _SHARE
+        return (self.processor_s() + self.clock_s()) * _SHARE
 
     def left_s(self) -> float:
         """What may be spent now; negative: more was spent than there was."""
@@ -43,6 +47,11 @@ class JudgingBudget:
         self._earned_s = earned_s
         return self._left_s
 
+    def wait_s(self, wanted_s: float) -> float:
+        """How long it takes at least until so much may be spent, by the clock."""
+        return max(0.0, wanted_s - self._left_s) / (_SHARE * (1 + _PROCESSORS))
+
     def spend(self, seconds: float) -> None:
         """So much was spent."""
         self._left_s -= seconds
+        self.spent_s += seconds

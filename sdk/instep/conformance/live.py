@@ -39,8 +39,8 @@ _TRACE_BYTES: Final = 2 * 1024 * 1024
 _CONTEXT_BYTES: Final = 512 * 1024
 _CONTEXT_ANSWERS: Final = 16
 _MOST_CONNECTIONS: Final = 1_000
-_FIRST_COST_S: Final = 100e-6
-"""What a message is taken to cost before the first one was judged."""
+_FIRST_COST_S: Final = 100e-9
+"""What a byte is taken to cost before the first message was judged."""
 _LEARN: Final = 0.05
 """The weight of a message in what the next ones are taken to cost."""
 _EVIDENCE_BYTES: Final = 2_048
@@ -68,9 +68,11 @@ class LiveJudge:
         self._budget = budget
         self._tell = tell
         self._queue: deque[Event] = deque()
-        self._queued_bytes = self._queued_messages = 0
+        self._queued_bytes = self._queued_message_bytes = 0
         self._waiting = False
-        """Whether nothing is taken until half of the budget is there again."""
+        """Whether nothing is taken until half of the budget is there again …"""
+        self._waits_until_s = 0.0
+        """… which takes at least until then."""
         self._gap = False
         """Whether anything came since the last event of the queue that is not in it."""
         self._cost_s = _FIRST_COST_S
@@ -87,17 +89,23 @@ class LiveJudge:
     # -- what comes ------------------------------------------------------------------------------
 
     def room(self) -> int:
-        """How many messages are taken now. Whoever gives fewer than came calls `take` with
+        """How many bytes of messages are taken now. Whoever gives fewer than came calls `take` with
         `MessagesSkipped`.
         """
-        left_s = self._budget.left_s() - self._queued_messages * self._cost_s
-        if left_s < (self._budget.most_s / 2 if self._waiting else self._cost_s):
+        budget = self._budget
+        # Most of the time there is nothing to spend, and this is asked for each read of a socket.
+        if self._waiting and budget.clock_s() < self._waits_until_s:
+            return 0
+        left_s = budget.left_s() - self._queued_message_bytes * self._cost_s
+        enough_s = budget.most_s / 2 if self._waiting else 0.0
+        if left_s <= enough_s:
             self._waiting = True
+            self._waits_until_s = budget.clock_s() + budget.wait_s(budget.most_s / 2)
             return 0
         self._waiting = False
-        if self._queued_bytes >= _QUEUE_BYTES:
+        if self._queued_bytes >= _QUEUE_BYTES or len(self._queue) >= _QUEUE_EVENTS:
             return 0
-        return max(0, min(_QUEUE_EVENTS - len(self._queue), int(left_s / self._cost_s)))
+        return min(_QUEUE_BYTES - self._queued_bytes, int(left_s / self._cost_s))
 
     def take(self, event: Event) -> None:
         """Keep an event until it is judged; where there are too many, it is skipped."""
@@ -115,7 +123,7 @@ class LiveJudge:
         if len(self._queue) >= 2 * _QUEUE_EVENTS:
             # What opens and closes without end: begin anew with what comes next.
             self._queue.clear()
-            self._queued_bytes = self._queued_messages = 0
+            self._queued_bytes = self._queued_message_bytes = 0
             self._open.clear()
             self._gap = True
         if self._gap:
@@ -123,7 +131,7 @@ class LiveJudge:
             self._queue.append(MessagesSkipped(event.at_us, 0))
         self._queue.append(event)
         self._queued_bytes += size
-        self._queued_messages += message
+        self._queued_message_bytes += size * message
 
     # -- what is judged --------------------------------------------------------------------------
 
@@ -137,12 +145,12 @@ class LiveJudge:
         event = self._queue.popleft()
         began_s = self._budget.processor_s()
         message = isinstance(event, MessageReceived | RequestReceived)
+        size = size_of(event)
         if isinstance(event, MessagesSkipped):
             self._begin_window(event.at_us)
         else:
-            size = size_of(event)
             self._queued_bytes -= size
-            self._queued_messages -= message
+            self._queued_message_bytes -= size * message
             if self._window_bytes > _WINDOW_BYTES or self._window_events > _WINDOW_EVENTS:
                 self._begin_window(event.at_us)
             self._window_bytes += size
@@ -151,7 +159,7 @@ class LiveJudge:
         cost_s = self._budget.processor_s() - began_s
         self._budget.spend(cost_s)
         if message:
-            self._cost_s += (cost_s - self._cost_s) * _LEARN
+            self._cost_s += (cost_s / size - self._cost_s) * _LEARN
 
     def _judge(self, event: Event) -> None:
         self._last.add(event)

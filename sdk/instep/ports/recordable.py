@@ -20,7 +20,7 @@ class Recordable(Protocol):
         """Give each event to `recorder`, in their order, from the next connection on; no login is
         in them.
 
-        `room` says how many messages are taken now. Those beyond are not given, and
+        `room` says how many bytes of messages are taken now. Those beyond are not given, and
         `MessagesSkipped` says so; what is no message is given all the same. None: all are taken.
         """
         ...

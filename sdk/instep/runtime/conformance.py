@@ -18,11 +18,11 @@ from instep.conformance import (
 )
 from instep.ports.recordable import Recordable
 
-__all__ = ["LiveConformance"]
+__all__ = ["PROCESS_BUDGET", "LiveConformance"]
 
 _AT_ONCE_S: Final = 0.002
 _REPORT_EVERY_S: Final = 1.0
-_BUDGET: Final = JudgingBudget(time.process_time, time.perf_counter)
+PROCESS_BUDGET: Final = JudgingBudget(time.process_time, time.perf_counter)
 """That of this process: the more consumers it has, the less of each is judged."""
 _log: Final = logging.getLogger("instep.conformance")
 
@@ -43,8 +43,8 @@ class LiveConformance:
             ...
             print(conformance.report().broken)
 
-    It costs at most one of a hundred of the processor time that the process takes, and one of a
-    hundred of the time that passes, for all consumers of the process together. What cannot be
+    It costs at most 0.75 of a hundred of the processor time that the process takes, and as much of
+    the time that passes, for all consumers of the process together. What cannot be
     judged for that is skipped, and counted (`ConformanceReport.messages_skipped`). It holds about
     ten MiB at most. A mistake in a rule ends the judging, and nothing else.
 
@@ -60,7 +60,7 @@ class LiveConformance:
         book: RuleBook,
         source: Recordable,
         subject: str,
-        budget: JudgingBudget = _BUDGET,
+        budget: JudgingBudget = PROCESS_BUDGET,
     ) -> None:
         self._judge = LiveJudge(book, subject, budget, self._broken)
         self._budget = budget
@@ -113,7 +113,7 @@ class LiveConformance:
         try:
             while self._judge.waits and time.monotonic() < until_s:
                 self._judge.step()
-        except Exception:
+        except Exception:  # a mistake in a rule ends no consumer
             self._failed = True
             _log.exception("a rule could not be judged; the peer is judged no more")
             return

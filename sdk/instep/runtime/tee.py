@@ -61,8 +61,6 @@ class TeeSink:
         """A consumer for each sink, all with this name; run them in a `Group`."""
         shared = SharedSource(source, len(self.sinks))
         return [
-            Consumer(
-                name, shared, sink, settings, environment=environment, conformance=conformance
-            )
+            Consumer(name, shared, sink, settings, environment=environment, conformance=conformance)
             for sink in self.sinks
         ]

@@ -122,7 +122,7 @@ def test_what_is_judged_costs_no_more_than_the_budget() -> None:
     world = lived("")
     live = Live(most_s=0.05, cost_s=1e-4)
     for event in world.trace:
-        if not isinstance(event, MessageReceived) or live.judge.room():
+        if not isinstance(event, MessageReceived) or live.judge.room() > 0:
             live.take(event)
         else:
             live.take(MessagesSkipped(event.at_us, event.connection, 1))

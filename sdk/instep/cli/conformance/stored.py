@@ -62,9 +62,7 @@ async def _stored(file: Any, store: Any, consumer: Any) -> dict[str, Conformance
     return found
 
 
-async def show_conformance(
-    reader: StoreReader, consumers: Collection[str], output: Format
-) -> int:
+async def show_conformance(reader: StoreReader, consumers: Collection[str], output: Format) -> int:
     """Show what was found of the peers of these consumers, or of all; returns how many there are."""
     found = {
         name: one
