@@ -25,7 +25,7 @@ _MEASURED: Final = ("new-1", "update-1", "storm-1", "update-50")
 
 
 class Judging(msgspec.Struct, frozen=True):
-    """What it costs that a provider is judged. Times are of the processor, medians of all rounds."""
+    """What it costs that a provider is judged: times of the processor, medians of all rounds."""
 
     scenario: str
     records: int

@@ -24,7 +24,7 @@ GROUPS = {
 OPAQUE = {
     "attributes",
     "body",
-    "conformance",
+    "conformance_report",
     "content",
     "counts",
     "default",

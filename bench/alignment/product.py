@@ -22,8 +22,8 @@ from instep.model.streams import StreamInfo
 from instep.runtime.conformance import PROCESS_BUDGET, LiveConformance
 from instep.runtime.settings import ConsumerSettings
 from instep_sql import SqlStore
+from instep_tapi import TapiSource, read_options
 from instep_tapi.conformance.book import tapi_rules
-from instep_tapi.plugin import source
 
 __all__ = ["main"]
 
@@ -99,7 +99,7 @@ async def _run(
 ) -> Result:
     sink = _Meter(store, records, begins_after, **options)
     settings = _PREPARING if prepare else None
-    tapi = source.build({"endpoints": [url]}, "bench")
+    tapi = TapiSource(read_options({"endpoints": [url]}, "bench"))
     conformance = LiveConformance(tapi_rules(), tapi, "bench") if judged else None
     async with Consumer("bench", tapi, sink, settings, conformance=conformance) as consumer:
         failed = asyncio.create_task(consumer.wait())

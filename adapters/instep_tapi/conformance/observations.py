@@ -135,6 +135,8 @@ class StreamsSeen:
     changed: bool
     """Whether it says anything else than when it was read before."""
     evidence: Evidence
+    stated: Object
+    """It as it is stated."""
 
 
 @dataclass(slots=True, eq=False)
@@ -208,6 +210,8 @@ class RecordSeen:
     """The class, as 2.1.3 names it."""
     append_us: int | None = None
     place: Place | None = None
+    stated: Object = field(default_factory=dict)
+    """The whole record as it is stated."""
 
     @property
     def edition(self) -> str:

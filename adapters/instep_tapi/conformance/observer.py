@@ -62,15 +62,11 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 class TapiObserver(Observer):
-    """See `Observer`. `edition` forces one; without it each stream shows its own.
+    """See `Observer`. `edition` forces one; without it each stream shows its own."""
 
-    `keeps_history`: whether readings are remembered, to be compared at the end.
-    """
-
-    def __init__(self, edition: str = "", *, keeps_history: bool = True) -> None:
+    def __init__(self, edition: str = "") -> None:
         self._forced = edition
         self.edition = edition
-        self._keeps_history = keeps_history
         self._streams: dict[str, DeclaredStream] = {}
         self._types: dict[str, bytes] = {}
         self._connections: dict[int, ConnectionSeen] = {}
@@ -156,7 +152,7 @@ class TapiObserver(Observer):
                 yield TypeSeen(event.at_us, type_.edition, type_, part)
         changed = msgspec.json.encode(container) != self._last_answer
         self._last_answer = msgspec.json.encode(container)
-        yield StreamsSeen(event.at_us, self.edition, streams, types, changed, evidence)
+        yield StreamsSeen(event.at_us, self.edition, streams, types, changed, evidence, container)
 
     # -- what is sent ----------------------------------------------------------------------------
 
@@ -169,15 +165,14 @@ class TapiObserver(Observer):
         self._connections[event.connection] = connection
         if len(self._connections) > 1_000:
             del self._connections[next(iter(self._connections))]
-        if self._keeps_history:
-            reading = Reading(connection, self._ahead_us)
-            self._open_readings[event.connection] = reading
-            readings = self._readings.setdefault(event.stream, [])
-            readings.append(reading)
-            if len(readings) > MAX_READINGS:
-                self._open_readings.pop(readings.pop(1).connection.id, None)
-            if not event.start:
-                self._full.add(event.stream)
+        reading = Reading(connection, self._ahead_us)
+        self._open_readings[event.connection] = reading
+        readings = self._readings.setdefault(event.stream, [])
+        readings.append(reading)
+        if len(readings) > MAX_READINGS:
+            self._open_readings.pop(readings.pop(1).connection.id, None)
+        if not event.start:
+            self._full.add(event.stream)
         return connection
 
     def _frame(self, event: MessageReceived) -> Iterator[FrameSeen | RecordSeen]:
@@ -202,8 +197,6 @@ class TapiObserver(Observer):
             yield seen
 
     def _remember(self, seen: RecordSeen) -> None:
-        if not self._keeps_history:
-            return
         reading = self._open_readings.get(seen.connection.id)
         if reading is not None:
             self._remember_place(reading, seen)
@@ -410,6 +403,7 @@ def _record(
     inner = members.get("log-record-body", header.get("log-record-body"))
     body = _members(inner) if isinstance(inner, dict) else None
     seen = RecordSeen(at_us, connection, ahead_us, raw, header, body)
+    seen.stated = item
     seen.kind = short_identity(text_of(header.get("record-type")))
     seen.token = text_of(header.get("token"))
     seen.key = text_of(header.get("entity-key"))

@@ -52,6 +52,6 @@ class JudgingBudget:
         return max(0.0, wanted_s - self._left_s) / (_SHARE * (1 + _PROCESSORS))
 
     def spend(self, seconds: float) -> None:
-        """So much was spent."""
+        """Take off what was spent, in seconds of the processor."""
         self._left_s -= seconds
         self.spent_s += seconds

@@ -80,7 +80,7 @@ class TraceRing:
             self.size_bytes -= self._events.popleft()[1]
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all events that are kept."""
         self._events.clear()
         self.size_bytes = 0
 

@@ -38,7 +38,7 @@ class LiveConformance:
 
     ::
 
-        conformance = LiveConformance(tapi_rules(), source, "optical-east")
+        conformance = LiveConformance(book, source, "optical-east")
         async with Consumer("optical-east", source, sink, conformance=conformance) as consumer:
             ...
             print(conformance.report().broken)

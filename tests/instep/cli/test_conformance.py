@@ -73,7 +73,7 @@ def test_what_a_running_consumer_finds_is_shown_everywhere(tmp_path: Path, isola
         json.loads(one)
         for one in instep("status", str(file), "--format", "jsonl").stdout.splitlines()
     ]
-    (found,) = [one["conformance"] for one in lines if "conformance" in one]
+    (found,) = [one["conformance_report"] for one in lines if "conformance_report" in one]
     assert [one["rule"] for one in found["rules"] if one["status"] == "broken"] == [RULE]
     html = tmp_path / "report.html"
     done = instep("conformance", "report", str(file), "--format", "json", "--html", str(html))

@@ -71,7 +71,7 @@ async def show_conformance(reader: StoreReader, consumers: Collection[str], outp
     }
     for name, one in found.items():
         if output is Format.JSONL:
-            json_line({"consumer": name, "conformance": _seen(one)})
+            json_line({"consumer": name, "conformance_report": _seen(one)})
         else:
             _print(name, one)
     return len(found)
