@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
-EXTRAS := --extra simulator --extra soap --extra didcomm --extra nats --extra postgres --extra spark --extra metrics --extra tracing --extra monitor
+EXTRAS := --extra simulator --extra soap --extra didcomm --extra nats --extra postgres --extra spark --extra metrics --extra tracing --extra monitor --extra yang
 
 # The first Python that is new enough and can make virtual environments.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \

@@ -46,7 +46,8 @@ class YangModules:
 
     Not judged, since the modules of TAPI 2.6.0 contradict themselves there: conditions (`when`),
     which name identities that no module has, and least numbers of elements, which their list of
-    changes has removed. References to what other records state are not judged either.
+    changes has removed. Neither are references to what other records state, classes for which the
+    modules have no member, and members that one module adds to another, but not to records.
 
     Raises `ConfigurationError`: the folder has no modules, they cannot be read, or the extra `yang`
     is not installed.
@@ -63,6 +64,8 @@ class YangModules:
                 hint='pip install "instep[yang]"',
             ) from error
         self._error: type[Exception] = YangsonException
+        self.names: frozenset[str] = frozenset()
+        """The modules."""
         paths = sorted(folder.glob("*.yang")) if folder.is_dir() else []
         if not paths:
             raise ConfigurationError(
@@ -73,6 +76,7 @@ class YangModules:
         try:
             with TemporaryDirectory() as made:
                 modules = [_written(path, Path(made)) for path in paths]
+                self.names = frozenset(str(one["name"]) for one in modules)
                 library = {"module-set-id": "tapi", "module": modules}
                 text = msgspec.json.encode({"ietf-yang-library:modules-state": library}).decode()
                 self._model = DataModel(text, [made])
@@ -140,9 +144,13 @@ class _Records:
         if self._seen[kind] > _FIRST and self._seen[kind] % _EACH:
             return NOTHING
         document = {"tapi-streaming:log-record": [seen.stated]}
-        return _verdict(
-            self._modules.fault(document, "tapi-streaming:stream-record"), seen.evidence
-        )
+        fault = self._modules.fault(document, "tapi-streaming:stream-record")
+        member = fault.rpartition("/")[2]
+        if fault and member == seen.content_member:
+            return NOTHING  # the modules have no member for this class; another rule has its name
+        if member.partition(":")[0] in self._modules.names and ":" in member:
+            return NOTHING  # what one module adds to the tree of another, but not to its records
+        return _verdict(fault, seen.evidence)
 
 
 class _Streams:
