@@ -155,10 +155,7 @@ async def test_a_swap_and_a_repeat_need_no_mdib(tmp_path: Path) -> None:
         await asyncio.sleep(4)
         await made.equals()
         assert made.attempt == 1
-        results = {
-            one.clause.removeprefix("SDPi "): one
-            for one in made.judging.report().results
-        }
+        results = {one.clause.removeprefix("SDPi "): one for one in made.judging.report().results}
         assert results["R0800"].status is RuleStatus.HELD
         assert results["R0802"].status is RuleStatus.HELD
         shown = [one.what.partition(",")[0] for one in results["R0801"].evidence]

@@ -134,8 +134,7 @@ async def test_a_store_follows_its_provider_and_the_end_is_clean(tmp_path: Path)
         assert not provider.subscriptions
         assert (provider.counts["Subscribe"], provider.counts["GetMdib"]) == (1, 1)
         statuses = {
-            one.clause.removeprefix("SDPi "): one.status
-            for one in made.judging.report().results
+            one.clause.removeprefix("SDPi "): one.status for one in made.judging.report().results
         }
         assert statuses == {"R0800": "held", "R0801": "held", "R0802": "not seen"}
 

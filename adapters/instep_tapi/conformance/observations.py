@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from instep.conformance import Evidence
-from instep_tapi.facts.names import class_named, short_identity
+from instep_tapi.facts.names import class_named, short_identity, strip_module
 from instep_tapi.facts.stream_profile import TAPI_2_1_3
 from instep_tapi.facts.times import duration_s
 
@@ -25,9 +25,11 @@ __all__ = [
     "Place",
     "Reading",
     "RecordSeen",
+    "ShownEntity",
     "StatedEntity",
     "StreamsSeen",
     "TypeSeen",
+    "plain_members",
 ]
 
 Object = Mapping[str, Any]
@@ -280,6 +282,29 @@ class Reading:
         return found
 
 
+class ShownEntity(NamedTuple):
+    """What a GET shows of an entity."""
+
+    where: str
+    """Where it stands."""
+    members: Mapping[str, str]
+    """See `plain_members`."""
+
+
+def plain_members(content: Object) -> dict[str, str]:
+    """The members of an entity that have one value each: name → value, both without modules."""
+    return {
+        strip_module(name): _plain(value)
+        for name, value in content.items()
+        if isinstance(value, str | int | float)
+    }
+
+
+def _plain(value: str | float) -> str:
+    text = str(value)
+    return text.rpartition(":")[2] if text.startswith("tapi-") else text
+
+
 @dataclass(slots=True, eq=False)
 class StatedEntity:
     """The last that a log has said of an entity-key."""
@@ -289,6 +314,8 @@ class StatedEntity:
     alive: bool
     append_us: int
     evidence: Evidence
+    members: Mapping[str, str]
+    """See `plain_members`; empty where it has ended."""
 
 
 @dataclass(slots=True, eq=False)
@@ -310,8 +337,8 @@ class NetworkSeen:
     declared: DeclaredStream
     first_us: int
     """When the first of the two was read, by the provider's clock."""
-    shown: dict[tuple[str, str], str]
-    """(class, uuid) in both of them → where it stands."""
+    shown: dict[tuple[str, str], ShownEntity]
+    """(class, uuid) in both of them → what both say alike of it."""
     ever_shown: frozenset[tuple[str, str]]
     stated: list[StatedEntity]
     answer: Evidence

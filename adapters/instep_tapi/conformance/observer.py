@@ -32,9 +32,11 @@ from instep_tapi.conformance.observations import (
     Place,
     Reading,
     RecordSeen,
+    ShownEntity,
     StatedEntity,
     StreamsSeen,
     TypeSeen,
+    plain_members,
     text_of,
 )
 from instep_tapi.facts.containment import CONTEXT, contained_class
@@ -76,7 +78,7 @@ class TapiObserver(Observer):
         """Stream → entity-key → uuid: one key may stand for several, wrongly."""
         self._full: set[str] = set()
         """Streams that were read from the oldest record, whole."""
-        self._networks: list[tuple[int, int, dict[tuple[str, str], str], Evidence]] = []
+        self._networks: list[tuple[int, int, dict[tuple[str, str], ShownEntity], Evidence]] = []
         self._last_answer = b""
         self._ahead_us = 0
 
@@ -118,7 +120,7 @@ class TapiObserver(Observer):
         if container is not None:
             yield from self._streams_seen(event, container, evidence)
         if (root := _context(document, event.path)) is not None:
-            shown: dict[tuple[str, str], str] = {}
+            shown: dict[tuple[str, str], ShownEntity] = {}
             _entities(root, CONTEXT, "", shown)
             network = (event.at_us, event.at_us + self._ahead_us, shown, evidence)
             # Two are enough: one of the beginning, and the last.
@@ -213,13 +215,14 @@ class TapiObserver(Observer):
         if seen.ends:
             for uuid, known in of_key.items():
                 if append_us >= known.append_us:
-                    of_key[uuid] = StatedEntity(known.cls, uuid, False, append_us, cut)
+                    of_key[uuid] = StatedEntity(known.cls, uuid, False, append_us, cut, {})
         elif seen.states:
             uuid = text_of(seen.content.get("uuid"))
             last = of_key.get(uuid)
             alive = _detector_state(seen.content) != "CLEAR"
             if last is None or append_us >= last.append_us:
-                of_key[uuid] = StatedEntity(seen.cls, uuid, alive, append_us, cut)
+                members = plain_members(seen.content)
+                of_key[uuid] = StatedEntity(seen.cls, uuid, alive, append_us, cut, members)
 
     def _remember_place(self, reading: Reading, seen: RecordSeen) -> None:
         reading.last_us = seen.at_us
@@ -260,7 +263,13 @@ class TapiObserver(Observer):
         (first, first_provider, shown, _), (second, _, again, answer) = self._networks
         if second - first < 1_000_000:
             return
-        both = {entity: where for entity, where in shown.items() if entity in again}
+        both = {
+            entity: ShownEntity(
+                one.where, dict(one.members.items() & again[entity].members.items())
+            )
+            for entity, one in shown.items()
+            if entity in again
+        }
         for uuid in self._full:
             declared = self._streams.get(uuid)
             if declared is None or declared.type is None or declared.type.storage != "COMPACTED":
@@ -342,7 +351,7 @@ def _context(document: Any, path: str) -> Object | None:
 
 
 def _entities(
-    value: Any, cls: str, where: str, shown: dict[tuple[str, str], str], depth: int = 0
+    value: Any, cls: str, where: str, shown: dict[tuple[str, str], ShownEntity], depth: int = 0
 ) -> None:
     """Each entity with a uuid in a context, by class and uuid."""
     if isinstance(value, list):
@@ -354,7 +363,7 @@ def _entities(
     uuid = value.get("uuid")
     if isinstance(uuid, str) and cls and cls != CONTEXT:
         where = f"{where}/{cls}={uuid}"
-        shown.setdefault((cls, uuid), where)
+        shown.setdefault((cls, uuid), ShownEntity(where, plain_members(value)))
     for name, inner in value.items():
         if isinstance(inner, dict | list):
             below = contained_class(name, cls)

@@ -74,6 +74,8 @@ FOUND = {
     "forgets-entities": {"latest-kept", "all-streamed"},
     "forgets-tombstones": {"tombstones-kept"},
     "lacks-entities": {"all-streamed"},
+    "half-entities": {"whole-records"},
+    "states-untold": {"get-agrees"},
     "ends-untold": {"none-bogus"},
 }
 """Deviation → the rules that it breaks."""

@@ -150,9 +150,7 @@ def test_a_folder_without_modules_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tapi", FOLDERS)
-def test_the_simulated_provider_holds_the_yang_of_its_edition(
-    tapi: str, shared_data: Path
-) -> None:
+def test_the_simulated_provider_holds_the_yang_of_its_edition(tapi: str, shared_data: Path) -> None:
     report = judge(tapi_rules(yang=published(shared_data, tapi)), lived("", tapi).trace)
     assert found(report) == {"streams": RuleStatus.HELD, "record": RuleStatus.HELD}
     assert [one.rule for one in report.broken] == []
