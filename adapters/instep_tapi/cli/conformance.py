@@ -30,7 +30,6 @@ from instep_tapi.cli.connection import (
     open_source,
 )
 
-
 YangOption = Annotated[
     Path | None,
     typer.Option(

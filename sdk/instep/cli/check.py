@@ -58,16 +58,10 @@ def check(config: ConfigArgument = None, output: FormatOption = Format.TABLE) ->
         settings = _changed(consumer.settings, ConsumerSettings())
         changed = ", ".join(f"{name} = {value}" for name, value in settings)
         table.add_row("  settings", Text(changed or "all default"))
-        if consumer.workers > 1:
-            table.add_row("  workers", Text(f"{consumer.workers} processes"))
-        if consumer.conformance:
-            table.add_row("  conformance", Text("its peer is judged while it works"))
         for warning in warnings_of(consumer):
             table.add_row("  warning", Text(plain(warning), style="yellow"))
-        if consumer.isolation is Isolation.PROCESS:
-            limit = consumer.memory_limit_bytes
-            most = f", {limit:,} bytes" if limit else ""
-            table.add_row("  isolation", Text(f"process{most}"))
+        for name, value in _how_it_runs(consumer):
+            table.add_row(f"  {name}", Text(value))
         console.print(Text(plain(consumer.name), style="bold"))
         console.print(table)
     for publisher in configuration.publishers:
@@ -86,6 +80,16 @@ def check(config: ConfigArgument = None, output: FormatOption = Format.TABLE) ->
         counts.append(("publisher", len(configuration.publishers)))
     counted = ", ".join(f"{count} {what}{'s' * (count != 1)}" for what, count in counts)
     console.print(Text(f"{configuration.path}: good, {counted}; connected to nothing"))
+
+
+def _how_it_runs(consumer: ConsumerConfiguration) -> Iterator[tuple[str, str]]:
+    if consumer.workers > 1:
+        yield "workers", f"{consumer.workers} processes"
+    if consumer.conformance:
+        yield "conformance", "its peer is judged while it works"
+    if consumer.isolation is Isolation.PROCESS:
+        limit = consumer.memory_limit_bytes
+        yield "isolation", "process" + (f", {limit:,} bytes" if limit else "")
 
 
 def _facts(consumer: ConsumerConfiguration) -> dict[str, Any]:

@@ -191,8 +191,7 @@ FIGURES: Final[tuple[Figure, ...]] = (
          "how often the lease was taken, as last read",
          "Does the pair change hands too often?"),
         ("rules{status}", "rules", "gauge", lambda one, _: _rules(one),
-         "rules of its specification that the peer was seen to hold, to break, and those of which"
-         " nothing was seen, since the start; only with `conformance = true`",
+         "rules that the peer was seen to hold, to break, and not at all (`conformance = true`)",
          "Does the peer keep to its specification?"),
         ("rules_broken_total{rule}", "rules_broken", "counter", lambda one, _: _broken(one),
          "how often each rule was seen broken since the start, by its id",

@@ -113,7 +113,7 @@ class LiveConformance:
         try:
             while self._judge.waits and time.monotonic() < until_s:
                 self._judge.step()
-        except Exception:  # a mistake in a rule ends no consumer
+        except Exception:  # noqa: BLE001 - a mistake in a rule ends no consumer
             self._failed = True
             _log.exception("a rule could not be judged; the peer is judged no more")
             return

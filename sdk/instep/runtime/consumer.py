@@ -89,8 +89,8 @@ class Consumer(SinkService):
         conformance: LiveConformance | None = None,
     ) -> None:
         """Create a consumer; `environment` gives the clock and the jitter, and decides what is
-        retried. `conformance` judges the provider meanwhile. `assigned` is for a worker process, which follows a part of the streams under the
-        lease of whoever started it.
+        retried. `conformance` judges the provider meanwhile. `assigned` is for a worker process,
+        which follows a part of the streams under the lease of whoever started it.
         """
         super().__init__(name, sink, settings, environment, conformance)
         if conformance is not None:

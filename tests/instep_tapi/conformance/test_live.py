@@ -101,7 +101,8 @@ def test_nothing_false_is_found_in_the_windows_of_500_seeds() -> None:
 
 NEED_THE_WHOLE_LOG = {
     "at-least-once", "start-oldest", "token-next", "token-used", "token-old", "delay-kept",
-    "latest-kept", "tombstones-kept", "all-streamed", "none-bogus", "compaction", "whole-records", "get-agrees",
+    "latest-kept", "tombstones-kept", "all-streamed", "none-bogus", "compaction", "whole-records",
+    "get-agrees",
 }  # fmt: skip
 
 

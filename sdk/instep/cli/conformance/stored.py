@@ -53,17 +53,17 @@ def report(
 
 
 async def _stored(file: Any, store: Any, consumer: Any) -> dict[str, ConformanceReport]:
-    found: dict[str, ConformanceReport] = {}
     async with open_stores(file, store, consumer, "conformance report") as places:
-        for place in places:
-            for name, one in (await place.reader.conformance()).items():
-                if place.has(name):
-                    found[name] = one
-    return found
+        return {
+            name: one
+            for place in places
+            for name, one in (await place.reader.conformance()).items()
+            if place.has(name)
+        }
 
 
 async def show_conformance(reader: StoreReader, consumers: Collection[str], output: Format) -> int:
-    """Show what was found of the peers of these consumers, or of all; returns how many there are."""
+    """Show what was found of the peers of these consumers, or of all; returns how many."""
     found = {
         name: one
         for name, one in (await reader.conformance()).items()
