@@ -86,7 +86,7 @@ def _how_it_runs(consumer: ConsumerConfiguration) -> Iterator[tuple[str, str]]:
     if consumer.workers > 1:
         yield "workers", f"{consumer.workers} processes"
     if consumer.conformance:
-        yield "conformance", "its peer is judged while it works"
+        yield "conformance", "while it works"
     if consumer.isolation is Isolation.PROCESS:
         limit = consumer.memory_limit_bytes
         yield "isolation", "process" + (f", {limit:,} bytes" if limit else "")

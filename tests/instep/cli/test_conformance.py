@@ -29,6 +29,7 @@ sink = {{ kind = "sql", url = "sqlite:///{folder}/net.db" }}
 stale_after_s = 1.5
 """
 RULE = "tapi-clear-tombstone"
+BROKEN = f'instep_consumer_rules_broken_total{{consumer="east",rule="{RULE}"}}'
 DEADLINE_S = 40
 
 
@@ -53,14 +54,12 @@ def test_what_a_running_consumer_finds_is_shown_everywhere(tmp_path: Path, isola
                 until((tmp_path / "net.db").exists, "no store was made")
                 until(lambda: RULE in instep("status", str(file)).stdout, "nothing was found")
                 until(lambda: _counted(file), "it is no deviation")
-                with urllib.request.urlopen(f"{port}/metrics") as answer:
-                    metrics = answer.read().decode()
-                with urllib.request.urlopen(f"{port}/status.json") as answer:
-                    (facts,) = json.loads(answer.read())["consumers"]
+                until(lambda: BROKEN in _read(f"{port}/metrics"), "no metric has it")
+                metrics = _read(f"{port}/metrics")
+                (facts,) = json.loads(_read(f"{port}/status.json"))["consumers"]
             finally:
                 process.send_signal(signal.SIGTERM)
                 process.communicate(timeout=30)
-    assert f'instep_consumer_rules_broken_total{{consumer="east",rule="{RULE}"}}' in metrics
     assert 'instep_consumer_rules{consumer="east",status="broken"} 1' in metrics
     assert facts["rules_broken"].keys() == {RULE}
     assert facts["messages_judged"] > 0
@@ -84,6 +83,12 @@ def test_what_a_running_consumer_finds_is_shown_everywhere(tmp_path: Path, isola
     assert f'id="{RULE}"' in html.read_text()
 
 
+def _read(url: str) -> str:
+    with urllib.request.urlopen(url) as answer:
+        found: bytes = answer.read()
+    return found.decode()
+
+
 def _counted(file: Path) -> bool:
     """Whether the break is counted as a deviation of the stream, with what was found."""
     lines = instep("status", str(file), "--format", "jsonl").stdout.splitlines()
@@ -103,7 +108,7 @@ def test_a_store_without_a_report_says_how_to_get_one(tmp_path: Path) -> None:
 def test_check_shows_it(tmp_path: Path) -> None:
     file = tmp_path / "instep.toml"
     file.write_text(CONFIG.format(url="http://127.0.0.1:9", folder=tmp_path, isolation="none"))
-    assert "its peer is judged while it works" in instep("check", str(file)).stdout
+    assert "conformance  while it works" in instep("check", str(file)).stdout
     facts = json.loads(instep("check", str(file), "--format", "jsonl").stdout)
     assert facts["conformance"] is True
 
