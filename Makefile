@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
-EXTRAS := --extra simulator --extra soap --extra didcomm --extra nats --extra postgres --extra spark --extra metrics --extra tracing --extra monitor
+EXTRAS := --extra simulator --extra soap --extra didcomm --extra nats --extra postgres --extra spark --extra metrics --extra tracing --extra monitor --extra yang
 
 # The first Python that is new enough and can make virtual environments.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -82,6 +82,7 @@ newest: $(READY) ## The same with the newest (PYTHON=python3.13: of another inte
 bench: $(READY) ## Measure records/s beside the floors
 	$(BIN)/python -m bench $(ARGS)
 	$(if $(ARGS),,$(BIN)/python -m bench.landing)
+	$(if $(ARGS),,$(BIN)/python -m bench.conformance)
 	$(if $(ARGS),,$(BIN)/python -m bench.lake --plot-to build/lake-cost.png)
 	$(if $(ARGS),,$(BIN)/python -m bench.lake.steady)
 	$(if $(ARGS),,$(BIN)/python -m bench.lake.steady --connect)

@@ -23,6 +23,10 @@ class Result(msgspec.Struct, frozen=True):
     """After each commit: records committed so far, and resident bytes."""
     cpu_seconds: float = 0.0
     """Of the process in that time, all of its threads."""
+    judged: int = 0
+    """Messages that were judged meanwhile …"""
+    judging_seconds: float = 0.0
+    """… and the processor time that it took, as it was measured there."""
 
     @property
     def records_per_s(self) -> float:

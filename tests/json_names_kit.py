@@ -24,6 +24,7 @@ GROUPS = {
 OPAQUE = {
     "attributes",
     "body",
+    "conformance_report",
     "content",
     "counts",
     "default",

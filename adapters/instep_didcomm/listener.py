@@ -12,7 +12,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from instep.conformance import Event, RequestAnswered, RequestReceived, ResendRequested
+from instep.conformance import (
+    Event,
+    MessagesSkipped,
+    RequestAnswered,
+    RequestReceived,
+    ResendRequested,
+)
 from instep.errors import ConfigurationError, InstepError, SourceError, StoreUnavailableError
 from instep.ports.listener import Intake, Receipt, ReceiptOutcome
 from instep.runtime.retry import Environment
@@ -104,8 +110,8 @@ class DidcommListener:
         refused are counted by the intake."""
         self._logged: set[str] = set()
         self._told_that_it_cannot_send = False
-        self.recorder: Callable[[Event], None] | None = None
-        """Is given each message that was read, our answer to it, and what we ask for again."""
+        self._recorder: Callable[[Event], None] | None = None
+        self._room: Callable[[], int] | None = None
 
     def __repr__(self) -> str:
         return f"<DidcommListener {self.address or self._options.listen}>"
@@ -114,6 +120,14 @@ class DidcommListener:
     def address(self) -> str:
         """The URL that it listens on, with the real port; empty while it does not listen."""
         return self._server.address
+
+    def record(
+        self, recorder: Callable[[Event], None], room: Callable[[], int] | None = None
+    ) -> None:
+        """See `Recordable`: each message that was read, our answer to it, and what we ask for
+        again.
+        """
+        self._recorder, self._room = recorder, room
 
     async def sender(self) -> Sender:
         """Wait until it listens; returns the sender of our own messages. Raises `SourceError`."""
@@ -225,7 +239,7 @@ class DidcommListener:
         """Receive a message: a small plain one without a task, any other in a task of its own."""
         assert self._intake is not None
         incoming = None
-        if len(raw) <= self._offload.small_bytes and self.recorder is None:
+        if len(raw) <= self._offload.small_bytes and not self._takes_next():
             try:
                 incoming = self._decoder.decode_plain(raw, content_type, certificate)
             except MessageRefusedError as error:
@@ -284,13 +298,20 @@ class DidcommListener:
         return int(self._environment.now() * 1e6)
 
     def _record(self, event: Event) -> None:
-        if self.recorder is not None:
-            self.recorder(event)
+        if self._recorder is not None:
+            self._recorder(event)
+
+    def _takes_next(self) -> bool:
+        """Whether the recorder takes the next message; it is told of one that it does not take."""
+        if self._recorder is None or self._room is None or self._room():
+            return self._recorder is not None
+        self._recorder(MessagesSkipped(self._now_us(), 0, 1))
+        return False
 
     async def _commit_recorded(self, incoming: Incoming) -> Response:
         """`_commit`, of which a recorder is told."""
         message = incoming.message
-        if self.recorder is None or message is None:
+        if message is None or not self._takes_next():
             return await self._commit(incoming)
         # What was proven and decrypted, not the transmission.
         order = incoming.headers.sender_order or None

@@ -6,7 +6,7 @@ too, and nobody can tell these apart from the provider's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,20 +14,19 @@ from instep.conformance import (
     HELD,
     NOTHING,
     Clause,
-    ConformanceReport,
     Event,
     Evidence,
+    MessagesSkipped,
     Observer,
     RequestAnswered,
     RequestReceived,
     Rule,
     RuleBook,
     RuleBroken,
-    TraceJudge,
     Verdict,
 )
 
-__all__ = ["ReportConformance", "sdpi_rules"]
+__all__ = ["sdpi_rules"]
 
 _MAX_SESSIONS: Final = 1_000
 
@@ -75,6 +74,8 @@ class _ReportObserver(Observer):
 
     def __init__(self) -> None:
         self._sessions: dict[str, _Session] = {}
+        self._skipped = False
+        """Whether sessions may have begun that were not seen."""
 
     def edition_of(self, observation: Any) -> str:  # noqa: ARG002 - there is one
         """See `Observer`."""
@@ -88,7 +89,13 @@ class _ReportObserver(Observer):
         """See `Observer`."""
         match event:
             case RequestReceived():
-                yield self._received(event)
+                found = self._received(event)
+                # Where reports were skipped, the first one of them may have been.
+                if not (isinstance(found, _First) and self._skipped and event.number != 1):
+                    yield found
+            case MessagesSkipped():
+                self._sessions.clear()
+                self._skipped = True
             case RequestAnswered() if known := self._sessions.get(event.session):
                 if event.number == known.last.number:
                     known.confirmed = known.confirmed or event.confirmed
@@ -195,22 +202,3 @@ _RULES: Final = (
 def sdpi_rules() -> RuleBook:
     """The rules of `ReportSequence`."""
     return RuleBook("sdpi", "Numbered reports of BICEPS (SDPi)", _RULES, _ReportObserver)
-
-
-class ReportConformance:
-    """Judges a provider over all subscriptions to it, as reports and answers happen."""
-
-    def __init__(self, subject: str = "") -> None:
-        self._judging = TraceJudge(sdpi_rules(), subject)
-        self.recorder: Callable[[Event], None] | None = None
-        """Is given each event, to be kept as a trace."""
-
-    def observe(self, event: Event) -> None:
-        """A report has come, or was answered. No answer is no fault (R0802)."""
-        if self.recorder is not None:
-            self.recorder(event)
-        self._judging.observe(event)
-
-    def report(self) -> ConformanceReport:
-        """What was found so far."""
-        return self._judging.report()

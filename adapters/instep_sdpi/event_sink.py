@@ -45,8 +45,8 @@ class InjectedFault(msgspec.Struct):
 
 
 async def receive_reports(source: SdpiSource, seconds: float, fault: InjectedFault) -> None:
-    """Receive and confirm the reports of all streams for this time; `SdpiSource.conformance` is
-    told of them. Raises `SourceError` where nothing can be subscribed at first.
+    """Receive and confirm the reports of all streams for this time. Raises `SourceError` where
+    nothing can be subscribed at first.
     """
     try:
         streams = await source.discover()

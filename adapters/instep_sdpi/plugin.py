@@ -40,7 +40,7 @@ class _Plugin:
         note: Callable[[str], None],  # noqa: ARG002 - what keeps it from seeing more is an error
     ) -> None:
         source = SdpiSource(read_options(options, where), where)
-        source.conformance.recorder = record
+        source.record(record)
         await receive_reports(source, seconds, InjectedFault())
 
     def shown(self, table: Mapping[str, Any]) -> dict[str, Any]:

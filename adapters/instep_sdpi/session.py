@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import msgspec
 
-from instep.conformance import RequestAnswered, RequestReceived
+from instep.conformance import Event, MessagesSkipped, RequestAnswered, RequestReceived
 from instep.errors import BaselineError, UnreachableError
 from instep.model.records import Record, RecordType, Unreadable
 from instep.ports.listener import Receipt, ReceiptOutcome
@@ -31,7 +31,6 @@ from instep.runtime.streams.sequenced_feed import (
 )
 from instep.sequencing.transitions import Refusal
 from instep_http.offload import Offload
-from instep_sdpi.conformance import ReportConformance
 from instep_sdpi.containment import Containment
 from instep_sdpi.wire.entities import Entity, MdibVersion, descriptor_key
 from instep_sdpi.wire.eventing import read_end
@@ -105,7 +104,8 @@ class ReportSession:
         covers: The parts of the MDIB that the subscription's reports keep up to date. Nothing else
             is given, so that nothing is stored that would become stale.
         settings: Of the feed.
-        conformance: It is told of each report and each answer.
+        recorder: Is given each report and each answer.
+        room: See `Recordable.record`.
         clock: Seconds since 1970.
     """
 
@@ -114,13 +114,15 @@ class ReportSession:
         stream: str,
         covers: frozenset[MdibPart],
         settings: SequencedFeedSettings,
-        conformance: ReportConformance | None = None,
         clock: Callable[[], float] = steady_now,
+        *,
+        recorder: Callable[[Event], None] | None = None,
+        room: Callable[[], int] | None = None,
     ) -> None:
         self.stream = stream
         self.feed = SequencedFeed(uuid4().hex, settings, clock=clock)
         self._covers = covers
-        self._conformance = conformance or ReportConformance()
+        self._recorder, self._room = recorder, room
         self._containment = Containment()
         self._numbered: bool | None = None
         """Whether reports are numbered; None before the first one."""
@@ -184,26 +186,31 @@ class ReportSession:
         self._take(_Received(read.number, report, report.digest(), message_id, request.raw), answer)
 
     def _take(self, received: _Received, answer: Callable[[SoapFaultError | None], None]) -> None:
-        session, stated = self.feed.session, received.stated
-        self._conformance.observe(
-            RequestReceived(
-                self.feed.stamp_us(), session, stated, received.digest.hex(), received.raw
-            )
-        )
-
-        def decided(fault: SoapFaultError | None) -> None:
-            answered_at_us = self.feed.stamp_us()
-            self._conformance.observe(
-                RequestAnswered(answered_at_us, session, stated, fault is None)
-            )
-            answer(fault)
-
+        decided = answer if self._recorder is None else self._recorded(received, answer)
         try:
             message = self._message_of(received)
         except SoapFaultError as fault:
             decided(fault)
         else:
             self.feed.submit(message, lambda receipt: decided(_fault_of(receipt)))
+
+    def _recorded(
+        self, received: _Received, answer: Callable[[SoapFaultError | None], None]
+    ) -> Callable[[SoapFaultError | None], None]:
+        """Record a report, and return what records its answer and gives it."""
+        record, at_us = self._recorder, self.feed.stamp_us()
+        assert record is not None
+        if self._room is not None and not self._room():
+            record(MessagesSkipped(at_us, 0, 1))
+            return answer
+        session, stated = self.feed.session, received.stated
+        record(RequestReceived(at_us, session, stated, received.digest.hex(), received.raw))
+
+        def decided(fault: SoapFaultError | None) -> None:
+            record(RequestAnswered(self.feed.stamp_us(), session, stated, fault is None))
+            answer(fault)
+
+        return decided
 
     def baseline(self, page: MdibPage) -> list[Record]:
         """The rows of a page of the MDIB that this subscription covers; `baseline_read` follows

@@ -8,13 +8,13 @@ from typing import Final
 
 import msgspec
 
+from instep.conformance import Event
 from instep.errors import BaselineError, NoStreamError, SourceError
 from instep.model.conversion import converter
 from instep.model.records import Record
 from instep.model.streams import Mode, Start, StreamInfo, StreamState
 from instep.ports.source import Feed, Source
 from instep.runtime.clock import steady_now
-from instep_sdpi.conformance import ReportConformance
 from instep_sdpi.endpoint import NotificationEndpoint
 from instep_sdpi.options import Options, SubscriptionOptions, client_tls, server_tls
 from instep_sdpi.provider import Provider
@@ -70,8 +70,8 @@ class SdpiSource(Source):
         self._clock = clock
         self._provider = Provider(options, client_tls(options, where))
         self._endpoint = NotificationEndpoint(options, server_tls(options, where), where)
-        self.conformance = ReportConformance(options.provider)
-        """What the reports show of the provider: R0800 to R0802 held, broken or not seen."""
+        self._recorder: Callable[[Event], None] | None = None
+        self._room: Callable[[], int] | None = None
         self._sessions: dict[str, list[ReportSession]] = {}
         """Open sessions by stream, the oldest first."""
         self._subscriptions: dict[str, Subscription] = {}
@@ -87,6 +87,12 @@ class SdpiSource(Source):
     def listening_at(self) -> str:
         """The URL that reports are received below; empty while it does not listen."""
         return self._endpoint.address
+
+    def record(
+        self, recorder: Callable[[Event], None], room: Callable[[], int] | None = None
+    ) -> None:
+        """See `Recordable`: each report and its answer, from the next subscription on."""
+        self._recorder, self._room = recorder, room
 
     async def discover(self) -> Sequence[StreamInfo]:
         """See `Source.discover`: a stream for each subscription, or for each service of it where
@@ -203,7 +209,14 @@ class SdpiSource(Source):
 
     def _new_session(self, stream: StreamInfo, details: _Details) -> ReportSession:
         covers = frozenset(details.covers)
-        return ReportSession(stream.id, covers, self._options.feed, self.conformance, self._clock)
+        return ReportSession(
+            stream.id,
+            covers,
+            self._options.feed,
+            self._clock,
+            recorder=self._recorder,
+            room=self._room,
+        )
 
     async def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:  # noqa: ARG002 - the session knows
         """See `Source.baseline`: GetMdib, and GetContextStates where the MDIB shows none."""

@@ -168,6 +168,8 @@ class SoapEndpoint:
         if usual is not None:
             self._templates = usual.templates(self._read_usual, self._xml_limits)
         self._addressed = addressed
+        self.by_handler: Callable[[], bool] | None = None
+        """Asked before each message: whether the handler responds to it, usual or not."""
         self.refused: Counter[str] = Counter()
         """Faults sent, by the local name of their code."""
         self._server = BoundedServer(
@@ -218,9 +220,10 @@ class SoapEndpoint:
         return FastPostConnection(server, slot, self._head_parser, self._on_post)
 
     def _on_post(self, post: PostRequest, respond: Respond) -> None:
-        if self._submitted_by_template(post, respond):
+        by_handler = self.by_handler is not None and self.by_handler()
+        if not by_handler and self._submitted_by_template(post, respond):
             return
-        if len(post.body) > self.offload.small_bytes:
+        if by_handler or len(post.body) > self.offload.small_bytes:
             self.respond_by_handler(post, respond)
             return
         try:

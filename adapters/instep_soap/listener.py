@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from itertools import count
 from typing import Any, ClassVar, Generic, TypeVar
 
-from instep.conformance import Event, RequestAnswered, RequestReceived
+from instep.conformance import Event, MessagesSkipped, RequestAnswered, RequestReceived
 from instep.errors import SourceError
 from instep.ports.listener import Intake
 from instep.runtime.retry import Environment
@@ -56,10 +56,8 @@ class SoapListener(ABC, Generic[OptionsT]):
         self._fast_path = fast_path
         self._server_tls = options.server_tls(where or self.kind)
         self._client_tls = options.client_tls(where or self.kind)
-        self.recorder: Callable[[Event], None] | None = None
-        """Is given each envelope and its answer, from the next `serve` on; then all of them take
-        the longer way.
-        """
+        self._recorder: Callable[[Event], None] | None = None
+        self._room: Callable[[], int] | None = None
         self._endpoint: SoapEndpoint | None = None
         self._receiver: SoapReceiver[Any] | None = None
 
@@ -75,6 +73,14 @@ class SoapListener(ABC, Generic[OptionsT]):
     @abstractmethod
     def read_options(options: Mapping[str, Any], where: str) -> Any:
         """Read a table of options; see the adapter."""
+
+    def record(
+        self, recorder: Callable[[Event], None], room: Callable[[], int] | None = None
+    ) -> None:
+        """See `Recordable`: each envelope and its answer, from the next `serve` on. What is taken
+        goes the longer way.
+        """
+        self._recorder, self._room = recorder, room
 
     @abstractmethod
     def settings_of(self, scope: str) -> SequencerSettings:
@@ -99,14 +105,16 @@ class SoapListener(ABC, Generic[OptionsT]):
         options = self._options
         endpoints = options.allowed_endpoints(self._client_tls)
         receiver = self.new_receiver(intake, endpoints)
-        recorder = self.recorder
+        recorder = self._recorder
         endpoint = options.endpoint(
             receiver.answer if recorder is None else self._recorded(receiver.answer, recorder),
             self._server_tls,
             addressed=self.addressed,
             usual=receiver,
-            fast_path=self._fast_path and recorder is None,
+            fast_path=self._fast_path and (recorder is None or self._room is not None),
         )
+        if recorder is not None:
+            endpoint.by_handler = self._takes_next
         self._endpoint, self._receiver = endpoint, receiver
         intake.show_refusals(endpoint.server_refused)
         try:
@@ -120,11 +128,11 @@ class SoapListener(ABC, Generic[OptionsT]):
     def _recorded(self, answer: SoapHandler, record: Callable[[Event], None]) -> SoapHandler:
         """A handler whose envelopes and answers are recorded, each with a number of its own."""
         exchanges = count(1)
-
-        def now_us() -> int:
-            return int(self._environment.now() * 1e6)
+        now_us = self._now_us
 
         async def recorded(request: SoapRequest) -> bytes | None:
+            if not self._takes_next():
+                return await answer(request)
             number = next(exchanges)
             record(RequestReceived(now_us(), "", number, "", request.raw))
             try:
@@ -138,6 +146,16 @@ class SoapListener(ABC, Generic[OptionsT]):
             return answered
 
         return recorded
+
+    def _takes_next(self) -> bool:
+        """Whether the recorder takes the next envelope; it is told of one that it does not take."""
+        if self._recorder is None or self._room is None or self._room():
+            return self._recorder is not None
+        self._recorder(MessagesSkipped(self._now_us(), 0, 1))
+        return False
+
+    def _now_us(self) -> int:
+        return int(self._environment.now() * 1e6)
 
     async def carry_out(self, scope: str, effect: SequenceEffect) -> bool:
         """See `Listener`; `reported` names what it does."""

@@ -199,9 +199,11 @@ class TapiSource(Source):
     def __repr__(self) -> str:
         return f"<TapiSource {', '.join(self._options.endpoints)}>"
 
-    def record(self, recorder: Callable[[Event], None]) -> None:
-        """Have all that the provider sends recorded, for its conformance to be judged."""
-        self._tap = SourceTap(recorder)
+    def record(
+        self, recorder: Callable[[Event], None], room: Callable[[], int] | None = None
+    ) -> None:
+        """See `Recordable`: connections, messages, and the answers to our readings."""
+        self._tap = SourceTap(recorder, room)
         for endpoint in self._endpoints.values():
             endpoint.rest.tap = partial(self._tap.answered, endpoint.rest)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from math import inf
 from typing import TypeVar
 
 from yarl import URL
@@ -17,6 +18,7 @@ from instep.conformance import (
     ConnectionOpened,
     Event,
     MessageReceived,
+    MessagesSkipped,
     ResponseReceived,
 )
 from instep.model.streams import Start
@@ -38,8 +40,11 @@ class SourceTap:
     socket and the decoder.
     """
 
-    def __init__(self, recorder: Callable[[Event], None]) -> None:
+    def __init__(
+        self, recorder: Callable[[Event], None], room: Callable[[], int] | None = None
+    ) -> None:
         self._recorder = recorder
+        self._room = room
         self._connections = 0
 
     def answered(self, rest: RestconfClient, response: Response) -> None:
@@ -61,7 +66,13 @@ class SourceTap:
 
             def take(messages: list[bytes]) -> None:
                 at_us = now_us()
-                for content in messages:
+                room = inf if self._room is None else self._room()
+                for number, content in enumerate(messages):
+                    if room <= 0:
+                        skipped = len(messages) - number
+                        self._recorder(MessagesSkipped(at_us, connection, skipped))
+                        break
+                    room -= len(content)
                     self._recorder(MessageReceived(at_us, connection, content))
 
             feed.tap = take

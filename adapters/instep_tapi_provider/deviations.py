@@ -471,6 +471,14 @@ DEVIATIONS: Final[dict[str, Deviation]] = {
         "some nodes and links are never streamed",
         kept=lambda _, record, *__: _is_alarm(record.key) or not _some(record.key),
     ),
+    "half-entities": Deviation(
+        "nodes are stated without their states",
+        sent=_entity("NODE", _without("operational-state", "lifecycle-state")),
+    ),
+    "states-untold": Deviation(
+        "ports are stated as they were at first",
+        sent=_entity("NODE_EDGE_POINT", _put(operational_state="DISABLED")),
+    ),
     "ends-untold": Deviation(
         "the end of a link is not told",
         appended=lambda _, key: _is_alarm(key),

@@ -183,10 +183,14 @@ class _Builder:
                 "uuid": self._uuid(f"port {site} {port}"),
                 "name": _named("name", f"{self._network.sites[site].name}/{label}"),
                 "layer-protocol-name": _LAYER,
-                "direction": "BIDIRECTIONAL",
+                self._direction("link-port-direction"): "BIDIRECTIONAL",
                 **_STATES,
             }
         return ports[port]
+
+    def _direction(self, of_2_1_3: str) -> str:
+        """The name of the member: 2.1.3 has one for each kind of entity."""
+        return "direction" if self._is_2_6 else of_2_1_3
 
     def _port_ref(self, site: str, port: Json) -> Json:
         return {
@@ -248,16 +252,18 @@ class _Builder:
             }
         )
         unit = "tapi-common:CAPACITY_UNIT_GBPS" if self._is_2_6 else "GBPS"
+        # A decimal number in 2.6, a whole one in 2.1.3.
+        amount = str(volume) if self._is_2_6 else str(max(1, round(volume)))
         requested = {
             "service-type": "POINT_TO_POINT_CONNECTIVITY",
-            "requested-capacity": {"total-size": {"value": str(volume), "unit": unit}},
+            "requested-capacity": {"total-size": {"value": amount, "unit": unit}},
         }
         self._services.append(
             {
                 "uuid": service_id,
                 "name": _named("name", name),
-                "layer-protocol-name": _LAYER,
-                "direction": "BIDIRECTIONAL",
+                "layer-protocol-name" if self._is_2_6 else "service-layer": _LAYER,
+                self._direction("connectivity-direction"): "BIDIRECTIONAL",
                 **_STATES,
                 **({"connectivity-constraint": requested} if self._is_2_6 else requested),
                 "connection": [{"connection-uuid": connection_id}],
@@ -295,7 +301,7 @@ class _Builder:
             "uuid": self._uuid(f"cep {port['uuid']} {service_id}"),
             "name": _named("name", f"{port['name'][0]['value']}/{service}"),
             "layer-protocol-name": _LAYER,
-            "direction": "BIDIRECTIONAL",
+            self._direction("connection-port-direction"): "BIDIRECTIONAL",
             "operational-state": "ENABLED",
             "lifecycle-state": "INSTALLED",
             "parent-node-edge-point": self._port_ref(site, port),

@@ -19,13 +19,17 @@ from instep.alignment.settings import AlignmentSettings
 from instep.model.batches import Batch, CommitResult
 from instep.model.position import Position
 from instep.model.streams import StreamInfo
+from instep.runtime.conformance import PROCESS_BUDGET, LiveConformance
 from instep.runtime.settings import ConsumerSettings
 from instep_sql import SqlStore
-from instep_tapi.plugin import source
+from instep_tapi import TapiSource, read_options
+from instep_tapi.conformance.book import tapi_rules
 
 __all__ = ["main"]
 
 _ALIGNED_S = 120.0
+_REPORTED_S = 1.0
+"""A report is at most so old."""
 _PREPARING = ConsumerSettings(alignment=AlignmentSettings(quiet_s=0.5))
 """Settings of the run that fills a store and is not measured: it need not wait long for its
 sweep."""
@@ -37,9 +41,12 @@ those of its other shapes."""
 class _Meter(SqlStore):
     """The store; it records the times of the commits."""
 
-    def __init__(self, url: str, records: int, **options: Any) -> None:
+    def __init__(self, url: str, records: int, begins_after: int, **options: Any) -> None:
         super().__init__(url, **options)
         self._expected = records
+        self._begins_after = begins_after
+        self._left_out = 0
+        self._start_judging_s = 0.0
         self._start_s = self._start_cpu_s = 0.0
         self._memory: list[tuple[int, int]] = []
         self._done = 0
@@ -56,11 +63,19 @@ class _Meter(SqlStore):
     async def commit(self, batch: Batch) -> CommitResult:
         result = await super().commit(batch)
         self._done = batch.position.records - self._before
+        if self._begins_after and self._done >= self._begins_after:
+            self._begins_after, self._left_out = 0, self._done
+            self._start_s, self._start_cpu_s = time.perf_counter(), time.process_time()
+            self._start_judging_s = PROCESS_BUDGET.spent_s
         self._memory.append((self._done, rss_bytes()))
         if self._done >= self._expected and not self.result.done():
             seconds = time.perf_counter() - self._start_s
             cpu_seconds = time.process_time() - self._start_cpu_s
-            self.result.set_result(Result(self._done, seconds, self._memory, cpu_seconds))
+            done = self._done - self._left_out
+            judging_s = PROCESS_BUDGET.spent_s - self._start_judging_s
+            self.result.set_result(
+                Result(done, seconds, self._memory, cpu_seconds, judging_seconds=judging_s)
+            )
         return result
 
 
@@ -73,12 +88,20 @@ _KEPT: Final[dict[str, dict[str, Any]]] = {
 
 
 async def _run(
-    url: str, store: str, records: int, options: dict[str, Any], *, prepare: bool
+    url: str,
+    store: str,
+    records: int,
+    options: dict[str, Any],
+    *,
+    begins_after: int,
+    prepare: bool,
+    judged: bool,
 ) -> Result:
-    sink = _Meter(store, records, **options)
+    sink = _Meter(store, records, begins_after, **options)
     settings = _PREPARING if prepare else None
-    tapi = source.build({"endpoints": [url]}, "bench")
-    async with Consumer("bench", tapi, sink, settings) as consumer:
+    tapi = TapiSource(read_options({"endpoints": [url]}, "bench"))
+    conformance = LiveConformance(tapi_rules(), tapi, "bench") if judged else None
+    async with Consumer("bench", tapi, sink, settings, conformance=conformance) as consumer:
         failed = asyncio.create_task(consumer.wait())
         either: list[asyncio.Future[Any]] = [failed, sink.result]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -88,9 +111,14 @@ async def _run(
         if prepare:
             await consumer.aligned(_ALIGNED_S)
         (stream,) = consumer.health().streams
-        if stream.attempt != 1 or stream.quarantined or stream.deviations.keys() - _EXPECTED:
+        told = {kind for kind in stream.deviations if not kind.startswith("tapi-")}
+        if stream.attempt != 1 or stream.quarantined or told - _EXPECTED:
             raise SystemExit(f"not the normal path: {stream}")
-        return sink.result.result()
+        result = sink.result.result()
+        if conformance is None:
+            return result
+        await asyncio.sleep(_REPORTED_S)
+        return msgspec.structs.replace(result, judged=conformance.report().messages)
 
 
 def main() -> None:
@@ -102,10 +130,20 @@ def main() -> None:
     parser.add_argument("--journal", action="store_true")
     parser.add_argument("--kept", default="", choices=sorted(_KEPT))
     parser.add_argument("--prepare", action="store_true", help="fill a store until it is aligned")
+    parser.add_argument("--begins-after", type=int, default=0, help="records not measured")
+    parser.add_argument("--judged", action="store_true", help="judge the provider meanwhile")
     given = parser.parse_args()
     options = {"journal": "changes" if given.journal else "off", **_KEPT[given.kept]}
     result = asyncio.run(
-        _run(given.url, given.store, given.records, options, prepare=given.prepare)
+        _run(
+            given.url,
+            given.store,
+            given.records,
+            options,
+            begins_after=given.begins_after,
+            prepare=given.prepare,
+            judged=given.judged,
+        )
     )
     print(msgspec.json.encode(result).decode())
 

@@ -17,7 +17,7 @@ from bench.comparison import Measured, Memory, compared
 from bench.report import Result
 from bench.scenarios import Scenario
 
-__all__ = ["measure", "measure_memory"]
+__all__ = ["measure", "measure_memory", "run_product", "sending"]
 
 
 _ROOT = Path(__file__).parents[2]
@@ -36,7 +36,7 @@ def measure(scenario: Scenario, records: int, rounds: int) -> Measured:
     """Alternate floor and product; the order changes each round."""
     rates: dict[str, list[float]] = {"floor": [], "product": []}
     filled: dict[str, str] = {}
-    with _sender(scenario, records) as (url, place):
+    with sending(scenario, records) as (url, place):
         keys = scenario.keys or records
         if scenario.prefill:
             for program in rates:
@@ -58,7 +58,7 @@ def measure(scenario: Scenario, records: int, rounds: int) -> Measured:
 
 def measure_memory(scenario: Scenario, records: int) -> Memory:
     """Run the product once for long, and measure its memory after each commit."""
-    with _sender(scenario, records) as (url, place):
+    with sending(scenario, records) as (url, place):
         store = place.named("product")
         if scenario.prefill:
             _run("product", url, store, scenario.keys, scenario, "--prepare")
@@ -77,8 +77,13 @@ def measure_memory(scenario: Scenario, records: int) -> Memory:
     )
 
 
+def run_product(url: str, store: str, records: int, scenario: Scenario, *more: str) -> Result:
+    """Run the product once, in a process of its own."""
+    return _run("product", url, store, records, scenario, *more)
+
+
 @contextmanager
-def _sender(scenario: Scenario, records: int) -> Iterator[tuple[str, Stores]]:
+def sending(scenario: Scenario, records: int) -> Iterator[tuple[str, Stores]]:
     """Start a sender. Yields its URL, once its frames are built, and the stores of the scenario."""
     command = [sys.executable, "-m", "bench.alignment.sender", "--records", str(records)]
     command += ["--keys", str(scenario.keys or records), "--per-frame", str(scenario.per_frame)]

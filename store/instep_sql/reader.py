@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, Unpack
 import msgspec
 from sqlalchemy import Connection, Row, text
 
+from instep.conformance import ConformanceReport
 from instep.coordination.lease import LeaseState
 from instep.errors import JournalOffError, SinkError
 from instep.model.entities import (
@@ -48,6 +49,7 @@ from instep_sql.names import check_name
 from instep_sql.options import SqlOptions
 from instep_sql.proof_sql import IS_UNPROVEN, PROOF_COLUMNS, PROOF_JOIN
 from instep_sql.status_rows import (
+    CONFORMANCE,
     FOLLOWERS,
     SAMPLES,
     SCOPES,
@@ -65,6 +67,7 @@ __all__ = ["ProjectionError", "SqlReader", "now_us"]
 
 T = TypeVar("T")
 
+_decode_report: Final = msgspec.json.Decoder(ConformanceReport).decode
 _PAGE_RECORDS: Final = 500
 _FOLLOW_POLL_S: Final = 0.2
 _SAFETY_POLL_S: Final = 1.0
@@ -185,6 +188,11 @@ class SqlReader(MessageReading, SweepReader, RetirementReader, LeaseReader, Stor
         return {
             row.consumer: Follower(max(0.0, row.silent_us / 1e6), row.stale_after_s) for row in rows
         }
+
+    async def conformance(self) -> dict[str, ConformanceReport]:
+        """See `StoreReader`."""
+        rows = await self._fetch(lambda connection: connection.execute(text(CONFORMANCE)).all())
+        return {row.consumer: _decode_report(row.report) for row in rows}
 
     async def _streams(self, query: str) -> list[StreamStatus]:
         queries = (query.format(now_us=self._dialect.now_us), SCOPES, SAMPLES)

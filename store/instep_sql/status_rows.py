@@ -21,6 +21,7 @@ from instep.model.position import Phase, Position, decode_position
 from instep_sql.proof_sql import IS_UNPROVEN
 
 __all__ = [
+    "CONFORMANCE",
     "FOLLOWERS",
     "HEAD",
     "LEASES",
@@ -38,7 +39,7 @@ __all__ = [
 ]
 
 VERSION_TABLE: Final = "instep_schema"
-HEAD: Final = "0107"
+HEAD: Final = "0108"
 """The newest revision in `migrations/versions` (a test holds them equal)."""
 STORED_VERSION: Final = f"SELECT version_num FROM {VERSION_TABLE}"
 SQLITE_NOW_US: Final = "CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)"
@@ -76,10 +77,13 @@ FOLLOWERS: Final = """
     ORDER BY heard_at_us
 """
 """The one heard last comes last."""
+CONFORMANCE: Final = "SELECT consumer, report FROM instep_conformance ORDER BY consumer"
 SAMPLES: Final = "SELECT stream_no, deviation, raw FROM instep_sample"
 LEASE_COLUMNS: Final = "consumer, epoch, nonce, beat, holder, lease_s, asked_epoch = epoch AS asked"
 LEASES: Final = f"SELECT {LEASE_COLUMNS} FROM instep_lease ORDER BY consumer"
-_SEQUENCE: Final = "SELECT id FROM instep_sequence LIMIT 1"
+_BY_READER: Final = """
+    SELECT 1 FROM instep_sequence UNION ALL SELECT 1 FROM instep_conformance LIMIT 1
+"""
 _FILE: Final = "sqlite:///"
 
 
@@ -88,7 +92,8 @@ def file_status(url: str) -> tuple[list[StreamStatus], dict[str, LeaseState]] | 
     which takes longer to import than all else that `instep status` does.
 
     None: ask the reader, which waits, or says what is wrong. So for a server, further parameters in
-    the URL, another version, a lock, a file that is no store, and for numbered sequences.
+    the URL, another version, a lock, a file that is no store, for numbered sequences, and for a
+    consumer whose peer is judged.
     """
     file = Path(url.removeprefix(_FILE))
     if not url.startswith(_FILE) or "?" in url or not file.exists():
@@ -102,7 +107,7 @@ def file_status(url: str) -> tuple[list[StreamStatus], dict[str, LeaseState]] | 
             version = connection.execute(STORED_VERSION).fetchone()
             if version is None or version.version_num != HEAD:
                 return None
-            if connection.execute(_SEQUENCE).fetchone() is not None:
+            if connection.execute(_BY_READER).fetchone() is not None:
                 return None
             return (
                 stream_statuses(

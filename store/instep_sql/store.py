@@ -6,11 +6,13 @@ import random
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from sqlalchemy import Connection
+import msgspec
+from sqlalchemy import Connection, text
 
 from instep.alignment.unknown_entities import changes_met
+from instep.conformance import ConformanceReport
 from instep.errors import SinkError
 from instep.model.batches import Batch, CommitResult
 from instep.model.entities import Change, ChangeKind
@@ -44,6 +46,11 @@ from instep_sql.projections.ready import ready_projection
 from instep_sql.reader import SqlReader, now_us
 
 __all__ = ["SqlStore"]
+
+_CONFORMANCE: Final = text("""
+    INSERT INTO instep_conformance VALUES (:consumer, :report)
+    ON CONFLICT (consumer) DO UPDATE SET report = excluded.report
+""")
 
 
 class SqlStore(Sink):
@@ -330,6 +337,11 @@ class SqlStore(Sink):
             reporter.forget()
             raise
         reporter.note_written(reports)
+
+    async def report_conformance(self, report: ConformanceReport) -> None:
+        """See `Sink`."""
+        row = {"consumer": self._name, "report": msgspec.json.encode(report).decode()}
+        await self._database.run(lambda connection: connection.execute(_CONFORMANCE, row))
 
     def _row(self, connection: Connection, stream: str) -> StreamRow:
         row = self._streams.get(stream)

@@ -17,6 +17,7 @@ from instep.conformance import (
 )
 from instep.sequencing import Close
 from instep_didcomm.conformance import didcomm_rules
+from tests.instep.conformance.live_kit import broken_between_gaps
 from tests.instep_didcomm.listener_kit import AUCTION, BID, MemoryIntake, plain, post, serving
 
 LATER_US = 60_000_000
@@ -97,7 +98,7 @@ async def trace_of(variant: Callable[[Send], Awaitable[None]]) -> list[Event]:
     events: list[Event] = []
     intake = MemoryIntake()
     async with serving(intake) as (listener, _):
-        listener.recorder = events.append
+        listener.record(events.append)
 
         async def send(
             *messages: dict[str, Any],
@@ -139,3 +140,14 @@ async def test_a_sender_that_holds_all_duties_is_not_accused() -> None:
     held = {one.rule for one in report.results if one.status is RuleStatus.HELD}
     assert held >= {f"didcomm-{one}" for one in ("sent-again", "copies-counted", "ids-unique")}
     assert AUCTION["type"] == BID.replace("bid", "*")
+
+
+@pytest.mark.asyncio
+async def test_nothing_false_is_found_where_a_part_is_not_seen() -> None:
+    async def holds(send: Send) -> None:
+        for number in (1, 3, 2, 5, 4, 6, 8, 7):
+            await send(plain(number), plain(number, sent_count=2))
+
+    events = await trace_of(holds)
+    for seed in range(40):
+        assert broken_between_gaps(didcomm_rules(), events, seed) == [], f"seed {seed}"

@@ -159,7 +159,7 @@ async def test_its_messages_are_received_in_order(parties: Parties) -> None:
     *packed, again = parties.pack(*jobs)
     events: list[Event] = []
     async with serving(**parties.options, require_authenticated=False) as (listener, intake):
-        listener.recorder = events.append
+        listener.record(events.append)
         for raw in reversed(packed):
             assert (await post(listener.address, raw.encode(), ""))[0] == 202
         assert (await post(listener.address, again.encode(), ""))[0] == 202

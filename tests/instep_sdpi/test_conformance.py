@@ -5,8 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.conformance import RequestAnswered, RequestReceived, RuleResult, RuleStatus
-from instep_sdpi.conformance import ReportConformance
+from instep.conformance import (
+    Event,
+    RequestAnswered,
+    RequestReceived,
+    RuleResult,
+    RuleStatus,
+    TraceJudge,
+)
+from instep_sdpi.conformance import sdpi_rules
+from tests.instep.conformance.live_kit import broken_between_gaps
 
 HELD, BROKEN, NOT_SEEN = (
     RuleStatus.HELD,
@@ -19,7 +27,7 @@ class Wire:
     """Reports and answers of one provider."""
 
     def __init__(self) -> None:
-        self.rules = ReportConformance()
+        self.rules = TraceJudge(sdpi_rules())
 
     def report(
         self,
@@ -147,3 +155,15 @@ def test_a_provider_as_it_is_specified_breaks_nothing(answers: list[str]) -> Non
         elif answer == "fault":
             content += 1
     assert BROKEN not in wire.statuses
+
+
+def test_nothing_false_is_found_where_a_part_is_not_seen() -> None:
+    events: list[Event] = []
+    for session in ("a", "b"):
+        for number in range(1, 30):
+            content = f"content {number}"
+            report = RequestReceived(number, session, number, content, content.encode())
+            for _ in range(1 + number % 2):
+                events += [report, RequestAnswered(number, session, number, True)]
+    for seed in range(100):
+        assert broken_between_gaps(sdpi_rules(), events, seed) == [], f"seed {seed}"

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from instep import AlignmentSettings, Consumer, ConsumerSettings
-from instep.conformance import RuleStatus
+from instep.conformance import RuleStatus, TraceJudge
 from instep_sdpi import SdpiSource, read_options
+from instep_sdpi.conformance import sdpi_rules
 from instep_sql import SqlStore
 from instep_sql.plugin import sink
 from tests.instep_sdpi.sdc11073_kit import (
@@ -42,6 +43,8 @@ class Site:
         self.provider = provider
         self.url = f"sqlite:///{path}/store.db"
         self.source = SdpiSource(read_options(table, "source"))
+        self.judging = TraceJudge(sdpi_rules())
+        self.source.record(self.judging.observe)
         self.consumer = Consumer("test", self.source, SqlStore(self.url), SETTINGS)
         self.events: list[tuple[str, str]] = []
 
@@ -152,10 +155,7 @@ async def test_a_swap_and_a_repeat_need_no_mdib(tmp_path: Path) -> None:
         await asyncio.sleep(4)
         await made.equals()
         assert made.attempt == 1
-        results = {
-            one.clause.removeprefix("SDPi "): one
-            for one in made.source.conformance.report().results
-        }
+        results = {one.clause.removeprefix("SDPi "): one for one in made.judging.report().results}
         assert results["R0800"].status is RuleStatus.HELD
         assert results["R0802"].status is RuleStatus.HELD
         shown = [one.what.partition(",")[0] for one in results["R0801"].evidence]
@@ -171,5 +171,5 @@ async def test_a_report_that_is_dropped_leads_to_one_realignment(tmp_path: Path)
         await made.until(lambda: made.attempt == 2)
         await made.equals()
         assert made.attempt == 2
-        broken = made.source.conformance.report().results[1]
+        broken = made.judging.report().results[1]
         assert [one.what.partition(",")[0] for one in broken.evidence] == ["number 7", "number 9"]

@@ -21,9 +21,11 @@ from aiohttp import web
 from yarl import URL
 
 from instep import AlignmentSettings, Consumer, ConsumerSettings
+from instep.conformance import TraceJudge
 from instep.errors import DiscoveryError, NoStreamError, SourceError
 from instep.model import Batch, CommitResult
 from instep_sdpi import SdpiSource, read_options
+from instep_sdpi.conformance import sdpi_rules
 from instep_sql import SqlStore
 from instep_sql.plugin import sink
 from tests.instep_sdpi.provider_kit import (
@@ -58,6 +60,8 @@ class Site:
         self.provider = provider
         self.store = store
         self.source = SdpiSource(read_options(table, "source"))
+        self.judging = TraceJudge(sdpi_rules())
+        self.source.record(self.judging.observe)
         self.consumer = Consumer("test", self.source, store, QUICK)
         self.kinds: list[str] = []
         self.texts: list[str] = []
@@ -130,8 +134,7 @@ async def test_a_store_follows_its_provider_and_the_end_is_clean(tmp_path: Path)
         assert not provider.subscriptions
         assert (provider.counts["Subscribe"], provider.counts["GetMdib"]) == (1, 1)
         statuses = {
-            one.clause.removeprefix("SDPi "): one.status
-            for one in made.source.conformance.report().results
+            one.clause.removeprefix("SDPi "): one.status for one in made.judging.report().results
         }
         assert statuses == {"R0800": "held", "R0801": "held", "R0802": "not seen"}
 
@@ -146,7 +149,7 @@ async def test_a_report_that_is_lost_realigns_once(tmp_path: Path) -> None:
         await made.agrees()
         assert (made.attempt, provider.counts["Subscribe"]) == (2, 2)
         assert "no-progress" not in made.kinds
-        broken = made.source.conformance.report().results[1]
+        broken = made.judging.report().results[1]
         assert (broken.clause, broken.status) == ("SDPi R0801", "broken")
         assert [one.what.partition(",")[0] for one in broken.evidence] == ["number 1", "number 3"]
 

@@ -9,6 +9,7 @@ import pytest
 
 from instep.conformance import ConformanceReport, Event, RuleStatus, TraceJudge
 from instep_wsr.conformance import wsr_rules
+from tests.instep.conformance.live_kit import broken_between_gaps
 from tests.instep_wsr.wsr_kit import ACK, GROUP, ORDER, ORDERED, Site, body, request, running, stamp
 
 LATER_US = 60_000_000
@@ -118,3 +119,14 @@ async def test_what_was_only_just_missed_is_not_due_yet() -> None:
     async with running(recorder=events.append) as site:
         await send(site, 0, 2, features=ORDERED)
     assert broken(judged(events)) == []
+
+
+@pytest.mark.asyncio
+async def test_nothing_false_is_found_where_a_part_is_not_seen() -> None:
+    events: list[Event] = []
+    async with running(recorder=events.append) as site:
+        for number in (2, 0, 0, 1, 2, 4, 3, 3, 5, 6, 8, 7, 9):
+            await send(site, number)
+        await send(site, 10, last="true")
+    for seed in range(40):
+        assert broken_between_gaps(wsr_rules(), events, seed) == [], f"seed {seed}"

@@ -208,7 +208,8 @@ async def running(
     listener = WsrListener(
         read_options(given, "test"), environment=environment, fast_path=fast_path
     )
-    listener.recorder = recorder
+    if recorder is not None:
+        listener.record(recorder)
     store = SqlStore(url)
     settings = ConsumerSettings(
         intake=IntakeSettings(poll_s=0.05, handler_retry_initial_s=0.01, **(intake or {}))

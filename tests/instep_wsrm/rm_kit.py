@@ -16,12 +16,14 @@ from lxml import etree
 from lxml.etree import _Element
 
 from instep import Handler, IntakeSettings, StoredMessage
-from instep.conformance import Event
+from instep.conformance import Event, JudgingBudget
+from instep.runtime.conformance import LiveConformance
 from instep.runtime.receiver import Receiver
 from instep.runtime.settings import ConsumerSettings
 from instep_http import ClientSettings, GuardedClient
 from instep_sql import SqlStore
 from instep_wsrm import WsrmListener, read_options
+from instep_wsrm.conformance import wsrm_rules
 from instep_wsrm.testing import WsrmSource
 
 S11 = "http://schemas.xmlsoap.org/soap/envelope/"
@@ -146,6 +148,7 @@ class Site:
 
     def __init__(self, receiver: Receiver, listener: WsrmListener, store: SqlStore) -> None:
         self.receiver, self.listener, self.store = receiver, listener, store
+        self.conformance: LiveConformance | None = None
         self.client = GuardedClient(
             ClientSettings(total_timeout_s=30.0), ssl.create_default_context()
         )
@@ -234,19 +237,27 @@ async def running(
     intake: dict[str, Any] | None = None,
     fast_path: bool = True,
     recorder: Callable[[Event], None] | None = None,
+    budget: JudgingBudget | None = None,
     **options: Any,
 ) -> AsyncIterator[Site]:
     """A destination on a free port of loopback."""
     given = {"listen": "http://127.0.0.1:0/rm", "acknowledgement_interval_s": 0.0, **options}
     listener = WsrmListener(read_options(given, "test"), fast_path=fast_path)
-    listener.recorder = recorder
+    if recorder is not None:
+        listener.record(recorder)
+    conformance = None
+    if budget is not None:
+        conformance = LiveConformance(wsrm_rules(), listener, "rm", budget)
     store = SqlStore(url)
     settings = ConsumerSettings(
         intake=IntakeSettings(poll_s=0.05, handler_retry_initial_s=0.01, **(intake or {}))
     )
-    async with Receiver("rm", listener, store, settings, handler=handler) as receiver:
+    async with Receiver(
+        "rm", listener, store, settings, handler=handler, conformance=conformance
+    ) as receiver:
         await receiver.aligned(10)
         site = Site(receiver, listener, store)
+        site.conformance = conformance
         try:
             yield site
         finally:

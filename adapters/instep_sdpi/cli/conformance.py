@@ -81,6 +81,7 @@ def sdpi(  # noqa: PLR0917 - options, given by name on the command line
         table["actions"] = actions
     source = SdpiSource(read_options(table, "conformance"), "conformance")
     judging = TraceJudge(sdpi_rules(), provider)
-    with recording(trace, judging) as source.conformance.recorder:
+    with recording(trace, judging) as record:
+        source.record(record)
         asyncio.run(receive_reports(source, seconds, fault))
     print_report(judging.report(), output, html_file=html, junit_file=junit)

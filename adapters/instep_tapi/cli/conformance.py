@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,6 +29,13 @@ from instep_tapi.cli.connection import (
     connection,
     open_source,
 )
+
+YangOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--yang", metavar="FOLDER", help="Judge bodies by the YANG modules there (*.yang)."
+    ),
+]
 
 
 def tapi(  # noqa: PLR0917 - a command has as many parameters as options
@@ -56,6 +64,7 @@ def tapi(  # noqa: PLR0917 - a command has as many parameters as options
     edition: Annotated[
         str, typer.Option("--tapi", metavar="EDITION", help="2.1.3 or 2.6; default: as it shows.")
     ] = "",
+    yang: YangOption = None,
     trace: TraceOption = None,
     output: ReportFormatOption = ReportFormat.TABLE,
     html: HtmlOption = None,
@@ -72,6 +81,7 @@ def tapi(  # noqa: PLR0917 - a command has as many parameters as options
     from instep.conformance import TraceJudge
     from instep_tapi.conformance.book import tapi_rules
     from instep_tapi.conformance.probe import PROBED, probe_source
+    from instep_tapi.conformance.yang import YangModules
 
     if edition not in {"", "2.1.3", "2.6"}:
         raise typer.BadParameter(f"{edition!r} is no edition: write 2.1.3 or 2.6")
@@ -87,7 +97,8 @@ def tapi(  # noqa: PLR0917 - a command has as many parameters as options
     )
     options["streams"] = {"ids": ids or []}
     options |= PROBED
-    judging = TraceJudge(tapi_rules(edition), url)
+    modules = None if yang is None else YangModules(yang)
+    judging = TraceJudge(tapi_rules(edition, modules), url)
 
     def say(text: str) -> None:
         typer.echo(plain(text), err=True)

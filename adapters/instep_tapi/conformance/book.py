@@ -7,17 +7,25 @@ from functools import partial
 from instep.conformance import RuleBook
 from instep_tapi.conformance import alarms, log, network, records, streams
 from instep_tapi.conformance.observer import TapiObserver
+from instep_tapi.conformance.yang import YangModules, yang_rules
 
 __all__ = ["tapi_rules"]
 
 
-def tapi_rules(edition: str = "", *, keeps_history: bool = True) -> RuleBook:
+def tapi_rules(edition: str = "", yang: YangModules | None = None) -> RuleBook:
     """The rules of TAPI streaming. `edition`: 2.1.3 or 2.6; without one each stream shows its own.
-    `keeps_history`: whether readings are remembered to be compared, up to 120,000 records a stream.
+    `yang`: the modules by which bodies are judged; without them nothing of that is seen.
     """
     return RuleBook(
         "tapi",
         "TAPI streaming (TR-548)",
-        (*streams.RULES, *records.RULES, *alarms.RULES, *log.RULES, *network.RULES),
-        partial(TapiObserver, edition, keeps_history=keeps_history),
+        (
+            *streams.RULES,
+            *records.RULES,
+            *alarms.RULES,
+            *log.RULES,
+            *network.RULES,
+            *yang_rules(yang),
+        ),
+        partial(TapiObserver, edition),
     )

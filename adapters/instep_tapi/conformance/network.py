@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from instep.conformance import HELD, NOTHING, Rule, RuleBroken, Verdict
-from instep_tapi.conformance.making import clauses
-from instep_tapi.conformance.observations import NetworkSeen
+from instep_tapi.conformance.making import clauses, listed
+from instep_tapi.conformance.observations import NetworkSeen, ShownEntity, StatedEntity
 from instep_tapi.facts.classes import CLASS_MODEL
 from instep_tapi.facts.names import ANY_CLASS
 
@@ -34,8 +35,8 @@ def _all_streamed(seen: NetworkSeen) -> Sequence[Verdict]:
     # Of a class whose entities are stated without uuid nothing can be compared.
     nameless = {one.cls for one in seen.stated if one.alive and not one.uuid}
     lacking = [
-        (entity, where)
-        for entity, where in seen.shown.items()
+        (entity, one.where)
+        for entity, one in seen.shown.items()
         if entity[0] in classes - nameless and entity[1] not in stated
     ]
     if not lacking:
@@ -74,6 +75,51 @@ def _nothing_bogus(seen: NetworkSeen) -> Sequence[Verdict]:
     return (RuleBroken(reason, (bogus[0].evidence, seen.answer)),)
 
 
+def _compared(seen: NetworkSeen) -> Iterator[tuple[StatedEntity, ShownEntity]]:
+    """What the log has stated last of each entity, long before the first GET, and what both GETs
+    show of it; only where a record states whole entities.
+    """
+    assert seen.declared.type is not None
+    if seen.declared.type.strategy not in {"WHOLE_ENTITY_ON_CHANGE", "WHOLE_ENTITY"}:
+        return
+    times = Counter((one.cls, one.uuid) for one in seen.stated)
+    for one in seen.stated:
+        entity = (one.cls, one.uuid)
+        shown = seen.shown.get(entity)
+        if shown is None or not one.alive or not one.members or times[entity] > 1:
+            continue
+        if one.append_us < seen.first_us - _MARGIN_US:
+            yield one, shown
+
+
+def _whole(seen: NetworkSeen) -> Sequence[Verdict]:
+    found: Sequence[Verdict] = NOTHING
+    for stated, shown in _compared(seen):
+        lacking = shown.members.keys() - stated.members.keys()
+        if lacking:
+            reason = (
+                f"the record of {stated.cls} {stated.uuid} lacks {listed(sorted(lacking))}, which"
+                " two GETs show"
+            )
+            return (RuleBroken(reason, (stated.evidence, seen.answer)),)
+        found = HELD
+    return found
+
+
+def _agrees(seen: NetworkSeen) -> Sequence[Verdict]:
+    found: Sequence[Verdict] = NOTHING
+    for stated, shown in _compared(seen):
+        for name, value in shown.members.items():
+            if stated.members.get(name, value) != value:
+                reason = (
+                    f"two GETs show {name} {value!r} of {stated.cls} {stated.uuid}, and its last"
+                    f" record, which is older, {stated.members[name]!r}"
+                )
+                return (RuleBroken(reason, (stated.evidence, seen.answer)),)
+        found = HELD
+    return found
+
+
 def _rule(id_: str, **given: Any) -> Rule:
     return Rule(
         id=f"tapi-{id_}",
@@ -103,5 +149,25 @@ RULES: Final[tuple[Rule, ...]] = (
         right="a TOMBSTONE of each entity that was removed",
         wrong="a last record of a NODE that no GET shows",
         make_judge=lambda: _nothing_bogus,
+    ),
+    _rule(
+        "whole-records",
+        text="A record of WHOLE_ENTITY_ON_CHANGE states all members that a GET shows.",
+        clauses=clauses("3.8.2.1", "3.8.2.1"),
+        why="A record replaces the one before it. What it does not state is gone from the client's"
+        " store, though nothing has changed.",
+        right="each record of the NODE has its lifecycle-state",
+        wrong="a record of the NODE with its operational-state alone",
+        make_judge=lambda: _whole,
+    ),
+    _rule(
+        "get-agrees",
+        text="What a GET shows of an entity is what the log has stated of it last.",
+        clauses=clauses("3.6, 3.17.1", "3.6, 3.17.1"),
+        why="A change that is not logged never comes to the client: its store differs from the"
+        " network, and it is told to be aligned.",
+        right='"operational-state": "ENABLED" in the last record, and in the GET',
+        wrong='"DISABLED" in the GET, "ENABLED" in a record of an hour ago, and no newer one',
+        make_judge=lambda: _agrees,
     ),
 )

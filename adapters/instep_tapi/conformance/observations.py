@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from instep.conformance import Evidence
-from instep_tapi.facts.names import class_named, short_identity
+from instep_tapi.facts.names import class_named, short_identity, strip_module
 from instep_tapi.facts.stream_profile import TAPI_2_1_3
 from instep_tapi.facts.times import duration_s
 
@@ -25,9 +25,11 @@ __all__ = [
     "Place",
     "Reading",
     "RecordSeen",
+    "ShownEntity",
     "StatedEntity",
     "StreamsSeen",
     "TypeSeen",
+    "plain_members",
 ]
 
 Object = Mapping[str, Any]
@@ -135,6 +137,8 @@ class StreamsSeen:
     changed: bool
     """Whether it says anything else than when it was read before."""
     evidence: Evidence
+    stated: Object
+    """It as it is stated."""
 
 
 @dataclass(slots=True, eq=False)
@@ -208,6 +212,8 @@ class RecordSeen:
     """The class, as 2.1.3 names it."""
     append_us: int | None = None
     place: Place | None = None
+    stated: Object = field(default_factory=dict)
+    """The whole record as it is stated."""
 
     @property
     def edition(self) -> str:
@@ -276,6 +282,29 @@ class Reading:
         return found
 
 
+class ShownEntity(NamedTuple):
+    """What a GET shows of an entity."""
+
+    where: str
+    """Where it stands."""
+    members: Mapping[str, str]
+    """See `plain_members`."""
+
+
+def plain_members(content: Object) -> dict[str, str]:
+    """The members of an entity that have one value each: name → value, both without modules."""
+    return {
+        strip_module(name): _plain(value)
+        for name, value in content.items()
+        if isinstance(value, str | int | float)
+    }
+
+
+def _plain(value: str | float) -> str:
+    text = str(value)
+    return text.rpartition(":")[2] if text.startswith("tapi-") else text
+
+
 @dataclass(slots=True, eq=False)
 class StatedEntity:
     """The last that a log has said of an entity-key."""
@@ -285,6 +314,8 @@ class StatedEntity:
     alive: bool
     append_us: int
     evidence: Evidence
+    members: Mapping[str, str]
+    """See `plain_members`; empty where it has ended."""
 
 
 @dataclass(slots=True, eq=False)
@@ -306,8 +337,8 @@ class NetworkSeen:
     declared: DeclaredStream
     first_us: int
     """When the first of the two was read, by the provider's clock."""
-    shown: dict[tuple[str, str], str]
-    """(class, uuid) in both of them → where it stands."""
+    shown: dict[tuple[str, str], ShownEntity]
+    """(class, uuid) in both of them → what both say alike of it."""
     ever_shown: frozenset[tuple[str, str]]
     stated: list[StatedEntity]
     answer: Evidence

@@ -32,9 +32,11 @@ from instep_tapi.conformance.observations import (
     Place,
     Reading,
     RecordSeen,
+    ShownEntity,
     StatedEntity,
     StreamsSeen,
     TypeSeen,
+    plain_members,
     text_of,
 )
 from instep_tapi.facts.containment import CONTEXT, contained_class
@@ -62,15 +64,11 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 class TapiObserver(Observer):
-    """See `Observer`. `edition` forces one; without it each stream shows its own.
+    """See `Observer`. `edition` forces one; without it each stream shows its own."""
 
-    `keeps_history`: whether readings are remembered, to be compared at the end.
-    """
-
-    def __init__(self, edition: str = "", *, keeps_history: bool = True) -> None:
+    def __init__(self, edition: str = "") -> None:
         self._forced = edition
         self.edition = edition
-        self._keeps_history = keeps_history
         self._streams: dict[str, DeclaredStream] = {}
         self._types: dict[str, bytes] = {}
         self._connections: dict[int, ConnectionSeen] = {}
@@ -80,7 +78,7 @@ class TapiObserver(Observer):
         """Stream → entity-key → uuid: one key may stand for several, wrongly."""
         self._full: set[str] = set()
         """Streams that were read from the oldest record, whole."""
-        self._networks: list[tuple[int, int, dict[tuple[str, str], str], Evidence]] = []
+        self._networks: list[tuple[int, int, dict[tuple[str, str], ShownEntity], Evidence]] = []
         self._last_answer = b""
         self._ahead_us = 0
 
@@ -100,8 +98,10 @@ class TapiObserver(Observer):
             case ConnectionClosed() if connection := self._connections.get(event.connection):
                 connection.closed_us = event.at_us
                 yield connection
-            case MessagesSkipped() if reading := self._open_readings.get(event.connection):
-                reading.partial = True
+            case MessagesSkipped() if connection := self._connections.get(event.connection):
+                self._full.discard(connection.stream)
+                if (reading := self._open_readings.get(event.connection)) is not None:
+                    reading.partial = True
             case _:
                 pass
 
@@ -120,7 +120,7 @@ class TapiObserver(Observer):
         if container is not None:
             yield from self._streams_seen(event, container, evidence)
         if (root := _context(document, event.path)) is not None:
-            shown: dict[tuple[str, str], str] = {}
+            shown: dict[tuple[str, str], ShownEntity] = {}
             _entities(root, CONTEXT, "", shown)
             network = (event.at_us, event.at_us + self._ahead_us, shown, evidence)
             # Two are enough: one of the beginning, and the last.
@@ -154,7 +154,7 @@ class TapiObserver(Observer):
                 yield TypeSeen(event.at_us, type_.edition, type_, part)
         changed = msgspec.json.encode(container) != self._last_answer
         self._last_answer = msgspec.json.encode(container)
-        yield StreamsSeen(event.at_us, self.edition, streams, types, changed, evidence)
+        yield StreamsSeen(event.at_us, self.edition, streams, types, changed, evidence, container)
 
     # -- what is sent ----------------------------------------------------------------------------
 
@@ -167,15 +167,14 @@ class TapiObserver(Observer):
         self._connections[event.connection] = connection
         if len(self._connections) > 1_000:
             del self._connections[next(iter(self._connections))]
-        if self._keeps_history:
-            reading = Reading(connection, self._ahead_us)
-            self._open_readings[event.connection] = reading
-            readings = self._readings.setdefault(event.stream, [])
-            readings.append(reading)
-            if len(readings) > MAX_READINGS:
-                self._open_readings.pop(readings.pop(1).connection.id, None)
-            if not event.start:
-                self._full.add(event.stream)
+        reading = Reading(connection, self._ahead_us)
+        self._open_readings[event.connection] = reading
+        readings = self._readings.setdefault(event.stream, [])
+        readings.append(reading)
+        if len(readings) > MAX_READINGS:
+            self._open_readings.pop(readings.pop(1).connection.id, None)
+        if not event.start:
+            self._full.add(event.stream)
         return connection
 
     def _frame(self, event: MessageReceived) -> Iterator[FrameSeen | RecordSeen]:
@@ -200,8 +199,6 @@ class TapiObserver(Observer):
             yield seen
 
     def _remember(self, seen: RecordSeen) -> None:
-        if not self._keeps_history:
-            return
         reading = self._open_readings.get(seen.connection.id)
         if reading is not None:
             self._remember_place(reading, seen)
@@ -218,13 +215,14 @@ class TapiObserver(Observer):
         if seen.ends:
             for uuid, known in of_key.items():
                 if append_us >= known.append_us:
-                    of_key[uuid] = StatedEntity(known.cls, uuid, False, append_us, cut)
+                    of_key[uuid] = StatedEntity(known.cls, uuid, False, append_us, cut, {})
         elif seen.states:
             uuid = text_of(seen.content.get("uuid"))
             last = of_key.get(uuid)
             alive = _detector_state(seen.content) != "CLEAR"
             if last is None or append_us >= last.append_us:
-                of_key[uuid] = StatedEntity(seen.cls, uuid, alive, append_us, cut)
+                members = plain_members(seen.content)
+                of_key[uuid] = StatedEntity(seen.cls, uuid, alive, append_us, cut, members)
 
     def _remember_place(self, reading: Reading, seen: RecordSeen) -> None:
         reading.last_us = seen.at_us
@@ -265,7 +263,13 @@ class TapiObserver(Observer):
         (first, first_provider, shown, _), (second, _, again, answer) = self._networks
         if second - first < 1_000_000:
             return
-        both = {entity: where for entity, where in shown.items() if entity in again}
+        both = {
+            entity: ShownEntity(
+                one.where, dict(one.members.items() & again[entity].members.items())
+            )
+            for entity, one in shown.items()
+            if entity in again
+        }
         for uuid in self._full:
             declared = self._streams.get(uuid)
             if declared is None or declared.type is None or declared.type.storage != "COMPACTED":
@@ -347,7 +351,7 @@ def _context(document: Any, path: str) -> Object | None:
 
 
 def _entities(
-    value: Any, cls: str, where: str, shown: dict[tuple[str, str], str], depth: int = 0
+    value: Any, cls: str, where: str, shown: dict[tuple[str, str], ShownEntity], depth: int = 0
 ) -> None:
     """Each entity with a uuid in a context, by class and uuid."""
     if isinstance(value, list):
@@ -359,7 +363,7 @@ def _entities(
     uuid = value.get("uuid")
     if isinstance(uuid, str) and cls and cls != CONTEXT:
         where = f"{where}/{cls}={uuid}"
-        shown.setdefault((cls, uuid), where)
+        shown.setdefault((cls, uuid), ShownEntity(where, plain_members(value)))
     for name, inner in value.items():
         if isinstance(inner, dict | list):
             below = contained_class(name, cls)
@@ -408,6 +412,7 @@ def _record(
     inner = members.get("log-record-body", header.get("log-record-body"))
     body = _members(inner) if isinstance(inner, dict) else None
     seen = RecordSeen(at_us, connection, ahead_us, raw, header, body)
+    seen.stated = item
     seen.kind = short_identity(text_of(header.get("record-type")))
     seen.token = text_of(header.get("token"))
     seen.key = text_of(header.get("entity-key"))

@@ -139,6 +139,10 @@ CONFORMANCE: Final = {
         "instep.cli.conformance.command:config",
         "Judge the peer of a configured consumer; also: conformance CONFIG.",
     ),
+    "report": (
+        "instep.cli.conformance.stored:report",
+        "Print what a running consumer has found of its peer.",
+    ),
     "trace": ("instep.cli.conformance.command:trace", "Judge a trace that was written by --trace."),
 }
 """The commands of `instep conformance` that no adapter brings, as in `COMMANDS`."""

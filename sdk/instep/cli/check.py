@@ -58,14 +58,10 @@ def check(config: ConfigArgument = None, output: FormatOption = Format.TABLE) ->
         settings = _changed(consumer.settings, ConsumerSettings())
         changed = ", ".join(f"{name} = {value}" for name, value in settings)
         table.add_row("  settings", Text(changed or "all default"))
-        if consumer.workers > 1:
-            table.add_row("  workers", Text(f"{consumer.workers} processes"))
         for warning in warnings_of(consumer):
             table.add_row("  warning", Text(plain(warning), style="yellow"))
-        if consumer.isolation is Isolation.PROCESS:
-            limit = consumer.memory_limit_bytes
-            most = f", {limit:,} bytes" if limit else ""
-            table.add_row("  isolation", Text(f"process{most}"))
+        for name, value in _how_it_runs(consumer):
+            table.add_row(f"  {name}", Text(value))
         console.print(Text(plain(consumer.name), style="bold"))
         console.print(table)
     for publisher in configuration.publishers:
@@ -86,6 +82,16 @@ def check(config: ConfigArgument = None, output: FormatOption = Format.TABLE) ->
     console.print(Text(f"{configuration.path}: good, {counted}; connected to nothing"))
 
 
+def _how_it_runs(consumer: ConsumerConfiguration) -> Iterator[tuple[str, str]]:
+    if consumer.workers > 1:
+        yield "workers", f"{consumer.workers} processes"
+    if consumer.conformance:
+        yield "conformance", "while it works"
+    if consumer.isolation is Isolation.PROCESS:
+        limit = consumer.memory_limit_bytes
+        yield "isolation", "process" + (f", {limit:,} bytes" if limit else "")
+
+
 def _facts(consumer: ConsumerConfiguration) -> dict[str, Any]:
     source, sink = consumer.source, consumer.sink
     return {
@@ -95,6 +101,7 @@ def _facts(consumer: ConsumerConfiguration) -> dict[str, Any]:
         "workers": consumer.workers,
         "isolation": consumer.isolation,
         "memory_limit_bytes": consumer.memory_limit_bytes,
+        "conformance": consumer.conformance,
         "settings": dict(_changed(consumer.settings, ConsumerSettings())),
         "warnings": warnings_of(consumer),
     }

@@ -141,6 +141,7 @@ async def _by_readers(
     output: Format,
 ) -> int:
     """Show the streams and sequences; returns how many there are."""
+    from instep.cli.conformance.stored import show_conformance
     from instep.cli.sequences import show_sequences
 
     found = 0
@@ -153,6 +154,7 @@ async def _by_readers(
             if stream is None:
                 for name in place.names:
                     found += await show_sequences(place.reader, name, output)
+                found += await show_conformance(place.reader, place.consumers, output)
     return found
 
 

@@ -15,6 +15,7 @@ from instep.cli.output import Format
 from instep.cli.signals import until_signalled
 from instep.config.file import ConsumerConfiguration, Isolation, PublisherConfiguration
 from instep.config.plugins import (
+    build_conformance,
     build_sink,
     build_source,
     build_target,
@@ -104,6 +105,7 @@ def main_isolated() -> None:
 
 def _services(one: ConsumerConfiguration) -> Sequence[Service]:
     source, sink = build_source(one.source), build_sink(one.sink)
+    conformance = build_conformance(one, source)
     if one.workers > 1:
         if isinstance(source, Listener):
             raise ConfigurationError(
@@ -119,10 +121,10 @@ def _services(one: ConsumerConfiguration) -> Sequence[Service]:
                 where=one.sink.where,
                 hint="name the sink that keeps them instead of the tee",
             )
-        return sink.consumers(one.name, source, one.settings)
+        return sink.consumers(one.name, source, one.settings, conformance=conformance)
     if isinstance(source, Listener):
-        return [Receiver(one.name, source, sink, one.settings)]
-    return [Consumer(one.name, source, sink, one.settings)]
+        return [Receiver(one.name, source, sink, one.settings, conformance=conformance)]
+    return [Consumer(one.name, source, sink, one.settings, conformance=conformance)]
 
 
 def multi_process_consumer(

@@ -53,13 +53,13 @@ def conformance_points() -> list[EntryPoint]:
     return sorted(entry_points(group=_CONFORMANCE), key=lambda point: point.name)
 
 
-def rule_book(protocol: str) -> RuleBook:
+def rule_book(protocol: str, where: str = "--protocol") -> RuleBook:
     """The rules of a protocol. Raises `ConfigurationError` for one that no adapter has."""
     points = {point.name: point for point in entry_points(group=_RULES)}
     if protocol not in points:
         raise ConfigurationError(
             f"there are no rules of {protocol!r}",
-            where="--protocol",
+            where=where,
             hint=f"there are those of {', '.join(sorted(points))}",
         )
     try:

@@ -112,6 +112,10 @@ class PublisherTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Most events of one batch."""
 
 
+class _Judging(msgspec.Struct, frozen=True):
+    conformance: bool = False
+
+
 class _Placing(msgspec.Struct, frozen=True):
     workers: WorkerCount
     isolation: Isolation
@@ -155,6 +159,8 @@ class ConsumerConfiguration:
     """Processes that share the streams."""
     isolation: Isolation = Isolation.NONE
     memory_limit_bytes: int = 0
+    conformance: bool = False
+    """Whether its peer is judged while it works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +310,8 @@ def _consumer(
     table: dict[str, Any], where: str, environ: Mapping[str, str], default: FileTable
 ) -> ConsumerConfiguration:
     placing = _Placing.__struct_fields__
-    _only_known(table, ("name", "source", "sink", *placing, "settings"), where)
+    judging = _Judging.__struct_fields__
+    _only_known(table, ("name", "source", "sink", *placing, *judging, "settings"), where)
     name, _ = expand(_needed(table, "name", where), f"{where}.name", environ)
     if not isinstance(name, str) or not name.strip():
         raise ConfigurationError(
@@ -313,12 +320,16 @@ def _consumer(
             hint='for example name = "optical-east"',
         )
     settings = table.get("settings", {})
+    placed = _placing(table, where, environ, default)
     return ConsumerConfiguration(
         name,
         _part(_needed(table, "source", where), f"{where}.source", environ),
         _part(_needed(table, "sink", where), f"{where}.sink", environ),
         _settings(settings, f"{where}.settings", environ),
-        *msgspec.structs.astuple(_placing(table, where, environ, default)),
+        workers=placed.workers,
+        isolation=placed.isolation,
+        memory_limit_bytes=placed.memory_limit_bytes,
+        conformance=_judged(table, where, environ),
     )
 
 
@@ -361,6 +372,21 @@ def _placing(
     return placing
 
 
+def _judged(table: dict[str, Any], where: str, environ: Mapping[str, str]) -> bool:
+    """Whether the peer is judged."""
+    stated = {key: table[key] for key in _Judging.__struct_fields__ if key in table}
+    given, _ = expand(stated, where, environ)
+    judged = read_table(_Judging, given, where).conformance
+    if judged and table.get("workers", 1) != 1:
+        raise ConfigurationError(
+            "several workers share the streams, and each would judge a part of them",
+            where=f"{where}.conformance",
+            hint="leave workers out, or judge beside them: instep conformance CONFIG",
+            key="conformance",
+        )
+    return judged
+
+
 def _settings(table: Any, where: str, environ: Mapping[str, str]) -> ConsumerSettings:
     if not _is_table(table):
         raise ConfigurationError(
@@ -390,7 +416,7 @@ def _only_known(table: Mapping[str, Any], known: Iterable[str], where: str) -> N
 def _places_of(key: str) -> list[str]:
     """The tables of a consumer, and of the file, where a key of the core would stand."""
     places = ["the top of the file"] if key in FileTable.__struct_fields__ else []
-    if key in ("name", *_Placing.__struct_fields__):
+    if key in ("name", *_Placing.__struct_fields__, *_Judging.__struct_fields__):
         places.append("[[consumers]]")
     return places + _tables_with(key, ConsumerSettings, "consumers.settings")
 

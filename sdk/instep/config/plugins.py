@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final
 
-from instep.config.entry_points import broken
+from instep.config.entry_points import broken, rule_book
 from instep.config.file import ConsumerConfiguration, PluginConfiguration, PublisherConfiguration
 from instep.config.options import unknown_classes
 from instep.config.shown import masked
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from instep.ports.publish_target import PublishTarget
     from instep.ports.sink import Sink
     from instep.ports.source import Source
+    from instep.runtime.conformance import LiveConformance
 
 __all__ = [
+    "build_conformance",
     "build_sink",
     "build_source",
     "build_target",
@@ -142,6 +144,29 @@ def build_sink(part: PluginConfiguration) -> Sink:
         return plugin.build(part.options, part.where)
 
 
+def build_conformance(
+    consumer: ConsumerConfiguration, source: Source | Listener
+) -> LiveConformance | None:
+    """What judges the peer of this source while the consumer works; None where that is not
+    configured. Raises `ConfigurationError` where nothing of this kind can be judged.
+    """
+    if not consumer.conformance:
+        return None
+    # `instep status` needs neither.
+    from instep.ports.recordable import Recordable  # noqa: PLC0415 - see above
+    from instep.runtime.conformance import LiveConformance  # noqa: PLC0415 - see above
+
+    place = consumer.source.where.removesuffix(".source")
+    book = rule_book(consumer.source.kind, f"{place}.conformance")
+    if not isinstance(source, Recordable):
+        raise ConfigurationError(
+            f"a source of kind {consumer.source.kind!r} gives nothing that can be judged",
+            where=f"{place}.conformance",
+            hint="leave conformance out",
+        )
+    return LiveConformance(book, source, consumer.name)
+
+
 def build_target(part: PluginConfiguration) -> AbstractAsyncContextManager[PublishTarget]:
     """The configured target of a publisher, not yet connected. Raises `ConfigurationError`."""
     plugin = target_plugin(part.kind, f"{part.where}.kind")
@@ -161,6 +186,9 @@ def check_publisher(publisher: PublisherConfiguration) -> None:
 
 def check(consumer: ConsumerConfiguration) -> None:
     """Let the plug-ins check their tables; connects to nothing. Raises `ConfigurationError`."""
+    if consumer.conformance:
+        place = consumer.source.where.removesuffix(".source")
+        rule_book(consumer.source.kind, f"{place}.conformance")
     for part, group in ((consumer.source, _SOURCES), (consumer.sink, _SINKS)):
         plugin: SourcePlugin | SinkPlugin = _loaded(group, part.kind, f"{part.where}.kind")
         with _errors_of(part, group):
@@ -201,9 +229,14 @@ def deviations_of(kind: str) -> dict[str, str]:
     A source plug-in may have an attribute `deviations`: kind → one line with its clause.
     """
     explained: dict[str, str] = {}
+    with contextlib.suppress(ConfigurationError):
+        explained = {
+            rule.id: f"{rule.text} ({', '.join(one.text for one in rule.clauses.values())})"
+            for rule in (rule_book(kind).rules if kind else ())
+        }
     # A store can be read where its source is not installed: then counts have no explanation.
     with contextlib.suppress(ConfigurationError):
-        explained = dict(getattr(source_plugin(kind), "deviations", {}))
+        explained |= dict(getattr(source_plugin(kind), "deviations", {}))
     return {**_CORE_DEVIATIONS, **explained}
 
 

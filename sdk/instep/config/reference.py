@@ -48,6 +48,9 @@ class ConsumerTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     memory_limit_bytes: MemoryLimit = 0
     """Most memory of that process (Linux): one that takes more is killed, and started again. 0: no
     limit. Not stated: as at the top of the file."""
+    conformance: bool = False
+    """Whether its peer is judged by the rules of its specification while it works, at a bounded
+    cost. Not with several workers."""
     settings: ConsumerSettings = ConsumerSettings()
     """How it connects, retries, batches and aligns."""
 

@@ -43,7 +43,7 @@ def _difference(before: ConsumerConfiguration, after: ConsumerConfiguration) -> 
     source: list[str] = []
     restart = [
         key
-        for key in ("workers", "isolation", "memory_limit_bytes")
+        for key in ("workers", "isolation", "memory_limit_bytes", "conformance")
         if getattr(before, key) != getattr(after, key)
     ]
     for part in ("source", "sink"):

@@ -3,6 +3,7 @@
 `RuleBook` has the rules of a protocol as data, `judge` the report on a trace.
 """
 
+from instep.conformance.budget import JudgingBudget
 from instep.conformance.events import (
     ConnectionClosed,
     ConnectionOpened,
@@ -15,6 +16,7 @@ from instep.conformance.events import (
     ResponseReceived,
 )
 from instep.conformance.judging import ConformanceReport, RuleResult, RuleStatus, TraceJudge, judge
+from instep.conformance.live import LiveJudge
 from instep.conformance.rules import (
     HELD,
     NOTHING,
@@ -40,6 +42,8 @@ __all__ = [
     "Event",
     "Evidence",
     "Judge",
+    "JudgingBudget",
+    "LiveJudge",
     "MessageReceived",
     "MessagesSkipped",
     "Observer",

@@ -55,6 +55,9 @@ class MessagesSkipped(msgspec.Struct, frozen=True, tag="skipped"):
 
     at_us: int
     connection: int
+    """0: of any."""
+    messages: int = 0
+    """How many; 0: that is not known, or was told before."""
 
 
 class ResponseReceived(msgspec.Struct, frozen=True, tag="answered"):

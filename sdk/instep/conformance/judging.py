@@ -8,7 +8,7 @@ lose, repeat and refuse as well, and nobody can tell that apart.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -22,7 +22,7 @@ from instep.conformance.events import (
     RequestReceived,
 )
 from instep.conformance.rules import (
-    MAX_EVIDENCE,
+    MAX_EVIDENCE_BYTES,
     Clause,
     Evidence,
     Judge,
@@ -79,7 +79,9 @@ class ConformanceReport(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
     """How many messages were judged."""
     skipped: bool = False
-    """Whether messages came that were not judged."""
+    """Whether messages came that were not judged …"""
+    messages_skipped: int = 0
+    """… and how many, as far as it is known."""
     notes: Sequence[str] = ()
     """What kept us from seeing more."""
     results: Sequence[RuleResult]
@@ -104,11 +106,11 @@ class _Tally:
         self.first: RuleBroken | None = None
         self.edition = ""
 
-    def add(self, verdict: Verdict, edition: str) -> None:
+    def add(self, verdict: Verdict, edition: str, evidence_bytes: int) -> None:
         if isinstance(verdict, RuleBroken):
             self.broken += 1
             if self.first is None:
-                self.first, self.edition = verdict, edition
+                self.first, self.edition = verdict.cut(evidence_bytes), edition
         else:
             self.held += 1
             if not self.broken:
@@ -118,19 +120,26 @@ class _Tally:
 class TraceJudge:
     """Judges one trace as it grows. Not safe to be shared by threads."""
 
-    def __init__(self, book: RuleBook, subject: str = "") -> None:
+    def __init__(
+        self,
+        book: RuleBook,
+        subject: str = "",
+        *,
+        evidence_bytes: int = MAX_EVIDENCE_BYTES,
+        tell: Callable[[str, RuleBroken], None] | None = None,
+    ) -> None:
+        """Judge by the rules of `book`. Of each piece of evidence `evidence_bytes` are kept; `tell`
+        is told of each break, with the id of its rule.
+        """
         self._book = book
         self._subject = subject
-        self._observer = book.make_observer()
-        self._judges: dict[type, list[tuple[Rule, Judge]]] = defaultdict(list)
-        for rule in book.rules:
-            judge = rule.make_judge()
-            for kind in rule.sees:
-                self._judges[kind].append((rule, judge))
+        self._evidence_bytes = evidence_bytes
+        self._tell = tell
         self._tallies = {rule.id: _Tally() for rule in book.rules}
         self._began_at_us = self._ended_at_us = 0
-        self._connections = self._messages = 0
+        self._connections = self._messages = self._messages_skipped = 0
         self._skipped = False
+        self._make_judges()
         self.notes: list[str] = []
         """What kept us from seeing more, for the report."""
 
@@ -138,6 +147,35 @@ class TraceJudge:
     def began(self) -> bool:
         """Whether anything was observed so far."""
         return bool(self._began_at_us)
+
+    def _make_judges(self) -> None:
+        self._observer = self._book.make_observer()
+        self._judges: dict[type, list[tuple[Rule, Judge]]] = defaultdict(list)
+        for rule in self._book.rules:
+            judge = rule.make_judge()
+            for kind in rule.sees:
+                self._judges[kind].append((rule, judge))
+
+    def begin_anew(self) -> None:
+        """Judge what the events so far show as a whole, and forget them: what comes is a trace of
+        its own. What was found stays.
+        """
+        for observation in self._observer.end(self._ended_at_us):
+            self._judge(observation, self._tallies)
+        self._make_judges()
+
+    def remind(self, event: Event) -> None:
+        """Show an event that came before the trace, and judge nothing by it."""
+        nowhere = {rule.id: _Tally() for rule in self._book.rules}
+        tell, self._tell = self._tell, None
+        for observation in self._observer.read(event):
+            self._judge(observation, nowhere)
+        self._tell = tell
+
+    def skip(self, messages: int = 0) -> None:
+        """So many messages came that are not judged."""
+        self._skipped = True
+        self._messages_skipped += messages
 
     def observe(self, event: Event) -> None:
         """Judge what one event shows of the peer."""
@@ -149,22 +187,27 @@ class TraceJudge:
             case MessageReceived() | RequestReceived():
                 self._messages += 1
             case MessagesSkipped():
-                self._skipped = True
+                self.skip(event.messages)
         for observation in self._observer.read(event):
             self._judge(observation, self._tallies)
 
     def _judge(self, observation: Any, tallies: dict[str, _Tally]) -> None:
         edition = self._observer.edition_of(observation)
         for rule, judge in self._judges.get(type(observation), ()):
-            if edition in rule.clauses:
-                for verdict in judge(observation):
-                    tallies[rule.id].add(verdict, edition)
+            if edition not in rule.clauses:
+                continue
+            for verdict in judge(observation):
+                tallies[rule.id].add(verdict, edition, self._evidence_bytes)
+                if self._tell is not None and isinstance(verdict, RuleBroken):
+                    self._tell(rule.id, verdict)
 
-    def report(self, at_us: int | None = None) -> ConformanceReport:
-        """What was found until now; judging may go on."""
+    def report(self, at_us: int | None = None, *, whole: bool = True) -> ConformanceReport:
+        """What was found until now; judging may go on. `whole`: whether what needs the whole trace
+        is judged as if it ended here.
+        """
         at_us = self._ended_at_us if at_us is None else at_us
         at_end: dict[str, _Tally] = {rule.id: _Tally() for rule in self._book.rules}
-        for observation in self._observer.end(at_us):
+        for observation in self._observer.end(at_us) if whole else ():
             self._judge(observation, at_end)
         results = [
             self._result(rule, self._tallies[rule.id], at_end[rule.id]) for rule in self._book.rules
@@ -179,6 +222,7 @@ class TraceJudge:
             connections=self._connections,
             messages=self._messages,
             skipped=self._skipped,
+            messages_skipped=self._messages_skipped,
             notes=tuple(self.notes),
             results=[one for one in results if one is not None],
         )
@@ -209,7 +253,7 @@ def _stated(
         held=held,
         broken=broken,
         reason=first.reason if first else "",
-        evidence=tuple(first.evidence[:MAX_EVIDENCE]) if first else (),
+        evidence=first.evidence if first else (),
         provoke=rule.provoke if status is RuleStatus.NOT_SEEN else "",
     )
 

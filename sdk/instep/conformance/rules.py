@@ -63,6 +63,12 @@ class Evidence(msgspec.Struct, frozen=True):
         """Evidence with its content cut to the bound."""
         return Evidence(at_us, what, content[:MAX_EVIDENCE_BYTES])
 
+    def cut(self, most_bytes: int) -> Evidence:
+        """The same with so many bytes at most."""
+        if len(self.content) <= most_bytes:
+            return self
+        return Evidence(self.at_us, self.what, self.content[:most_bytes])
+
 
 class RuleHeld(msgspec.Struct, frozen=True):
     """The rule was seen held."""
@@ -73,6 +79,11 @@ class RuleBroken(msgspec.Struct, frozen=True):
 
     reason: str
     evidence: Sequence[Evidence] = ()
+
+    def cut(self, most_bytes: int) -> RuleBroken:
+        """The same with the first pieces of evidence, and so many bytes of each at most."""
+        pieces = self.evidence[:MAX_EVIDENCE]
+        return RuleBroken(self.reason, tuple(one.cut(most_bytes) for one in pieces))
 
 
 Verdict = RuleHeld | RuleBroken

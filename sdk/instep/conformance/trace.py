@@ -13,7 +13,7 @@ import msgspec
 from instep.conformance.events import Event
 from instep.errors import ConfigurationError
 
-__all__ = ["TraceRing", "event_line", "read_events"]
+__all__ = ["TraceRing", "event_line", "read_events", "size_of"]
 
 _encode = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(Event).decode
@@ -55,6 +55,11 @@ def read_events(lines: Iterable[bytes], where: str = "trace") -> Iterator[Event]
             ) from None
 
 
+def size_of(event: Event) -> int:
+    """About how many bytes an event takes."""
+    return _EVENT_BYTES + len(getattr(event, _CONTENT, b""))
+
+
 class TraceRing:
     """The last events within a bound of bytes; older ones are forgotten."""
 
@@ -68,11 +73,16 @@ class TraceRing:
 
     def add(self, event: Event) -> None:
         """Keep an event, and forget the oldest ones where that is too much."""
-        size = _EVENT_BYTES + len(getattr(event, _CONTENT, b""))
+        size = size_of(event)
         self._events.append((event, size))
         self.size_bytes += size
         while self.size_bytes > self._most_bytes and self._events:
             self.size_bytes -= self._events.popleft()[1]
+
+    def clear(self) -> None:
+        """Forget all events that are kept."""
+        self._events.clear()
+        self.size_bytes = 0
 
     def events(self) -> list[Event]:
         """What is kept, oldest first."""

@@ -7,6 +7,7 @@ consumer of the configuration or a stream that is followed: no text of a peer ma
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -14,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from instep.alignment.audit import Verdict
+from instep.conformance import RuleStatus
 from instep.metrics.readiness import Fault, Part, faults_of
 from instep.model.position import Phase
 from instep.runtime.health import ConsumerState, Health, StreamHealth
@@ -94,7 +96,7 @@ class Figure(msgspec.Struct, frozen=True):
     label: str = ""
     """The label that it has beside the names of its subject; empty: none."""
     values: tuple[str, ...] = ()
-    """All that the label can be."""
+    """All that the label can be; empty for `rule`, which is an id of the rules of conformance."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -110,6 +112,17 @@ def _counted(faults: Sequence[Fault]) -> Mapping[Any, Value]:
 def _wrong(one: StreamHealth) -> Mapping[Any, Value]:
     """By verdict, also those of which there are none; nothing where there was no audit."""
     return {} if one.wrong is None else {each: one.wrong.get(each, 0) for each in Verdict}
+
+
+def _rules(one: Health) -> Mapping[Any, Value]:
+    """How many rules were seen held, broken, and not at all; nothing where nobody judges."""
+    found = () if one.conformance is None else one.conformance.results
+    return Counter(result.status for result in found)
+
+
+def _broken(one: Health) -> Mapping[Any, Value]:
+    found = () if one.conformance is None else one.conformance.broken
+    return {result.rule: result.broken for result in found}
 
 
 def _figures(
@@ -141,6 +154,7 @@ _VOCABULARIES: Final = {
     "mark": ("compaction", "retention"),
     "verdict": tuple(Verdict),
     "part": tuple(Part),
+    "status": tuple(RuleStatus),
 }
 """Label → all that it can be."""
 
@@ -176,6 +190,20 @@ FIGURES: Final[tuple[Figure, ...]] = (
          lambda one, _: None if one.pair is None else one.pair.epoch,
          "how often the lease was taken, as last read",
          "Does the pair change hands too often?"),
+        ("rules{status}", "rules", "gauge", lambda one, _: _rules(one),
+         "rules that the peer was seen to hold, to break, and not at all (`conformance = true`)",
+         "Does the peer keep to its specification?"),
+        ("rules_broken_total{rule}", "rules_broken", "counter", lambda one, _: _broken(one),
+         "how often each rule was seen broken since the start, by its id",
+         "What does the peer break?"),
+        ("messages_judged_total", "messages_judged", "counter",
+         lambda one, _: None if one.conformance is None else one.conformance.messages,
+         "messages of the peer that were judged since the start",
+         "How much of what comes is judged?"),
+        ("messages_unjudged_total", "messages_unjudged", "counter",
+         lambda one, _: None if one.conformance is None else one.conformance.messages_skipped,
+         "messages that were not judged, since judging is bounded",
+         "Is there more than can be judged?"),
     )),
     *_figures(Subject.STREAM, (
         ("ready", "ready", "gauge", lambda _, faults: not faults,
@@ -369,14 +397,14 @@ def samples(healths: Sequence[Health]) -> Iterator[Sample]:
 
 def labelled(figure: Figure, read: Any) -> Iterator[tuple[str, float]]:
     """The values of a figure by its label, which is empty where it has none. A word that is not in
-    the vocabulary makes no series.
+    the vocabulary makes no series; the ids of rules are those of a rule book, and of no peer.
     """
     if not figure.label:
         if read is not None:
             yield "", read
         return
     for word, value in read.items():
-        if value is not None and word in figure.values:
+        if value is not None and (word in figure.values or figure.label == "rule"):
             yield word, value
 
 

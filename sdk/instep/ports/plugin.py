@@ -78,7 +78,8 @@ class SinkPlugin(Protocol):
     And it may have `options`, the `msgspec.Struct` that the table is read into, with a text below
     each attribute: with it, `instep config` knows the keys. Where a reader takes long to import, it
     may have `quick_status(url)`: what `streams()` and `leases()` of the reader return, of a store
-    without numbered sequences; None where the reader has to be asked.
+    without numbered sequences, and without a peer that is judged; None where the reader has to be
+    asked.
     """
 
     def check(self, options: Mapping[str, Any], where: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
+from instep.conformance import ConformanceReport
 from instep.coordination.lease import LeaseState
 from instep.errors import ConfigurationError
 from instep.model.entities import (
@@ -223,6 +224,12 @@ class StoreReader(ABC):
         and the newest change; None: read `changes`.
         """
         return None
+
+    async def conformance(self) -> dict[str, ConformanceReport]:
+        """Which rules the peer of each consumer was seen to hold, by the name of the consumer, as
+        its process has told it last. The default has none.
+        """
+        return {}
 
     @abstractmethod
     def quarantine(

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 
+from instep.conformance import ConformanceReport
 from instep.errors import AuditError, ConfigurationError
 from instep.model.batches import Batch, CommitResult
 from instep.model.freshness import StreamReport
@@ -150,6 +151,14 @@ class Sink(ABC):
         (`StreamStatus.freshness`), and that it was heard now. The default keeps nothing.
 
         Called every third of `stale_after_s`, and when something has changed, beside commits.
+        """
+
+    async def report_conformance(  # noqa: B027 - a sink that keeps nothing needs none
+        self, report: ConformanceReport
+    ) -> None:
+        """Keep which rules the peer was seen to hold since this process has started, in place of
+        what was kept before. The default keeps nothing. Called after `report`, where it has
+        changed.
         """
 
     def messages(self) -> MessageStore | None:

@@ -9,11 +9,13 @@ from functools import partial
 from typing import Any
 
 from instep.alignment.audit import AuditReport, Finding
+from instep.conformance import RuleBroken
 from instep.errors import InstepError, SweepHeldError
 from instep.model.freshness import StreamReport
 from instep.model.streams import StreamInfo
 from instep.ports.sink import Sink
 from instep.ports.source import Source
+from instep.runtime.conformance import LiveConformance
 from instep.runtime.health import (
     ConsumerState,
     Health,
@@ -84,12 +86,15 @@ class Consumer(SinkService):
         *,
         environment: Environment | None = None,
         assigned: AssignedStreams | None = None,
+        conformance: LiveConformance | None = None,
     ) -> None:
         """Create a consumer; `environment` gives the clock and the jitter, and decides what is
-        retried. `assigned` is for a worker process, which follows a part of the streams under the
-        lease of whoever started it.
+        retried. `conformance` judges the provider meanwhile. `assigned` is for a worker process,
+        which follows a part of the streams under the lease of whoever started it.
         """
-        super().__init__(name, sink, settings, environment)
+        super().__init__(name, sink, settings, environment, conformance)
+        if conformance is not None:
+            conformance.listen(self._note_broken)
         self._assigned = assigned
         if assigned is not None:
             self._pair = None
@@ -154,6 +159,7 @@ class Consumer(SinkService):
             loop_lag_s=self._lag.worst_s,
             store_age_s=self._store_age_s(),
             stale_after_s=self._settings.stale_after_s,
+            conformance=self._conformance_report(),
         )
 
     def reconfigure(
@@ -237,6 +243,13 @@ class Consumer(SinkService):
             with contextlib.suppress(InstepError, TimeoutError):
                 async with asyncio.timeout(_LAST_REPORT_S):
                     await self._sink.report(self._reports(), self._settings.stale_after_s)
+                    await self._tell_conformance(at_once=True)
+
+    def _note_broken(self, stream: str, rule: str, broken: RuleBroken) -> None:
+        """A rule was seen broken by a stream; what is of no stream concerns all of them."""
+        for worker in self._workers.values():
+            if stream in {"", worker.stream.uuid}:
+                worker.note_broken(rule, broken)
 
     async def _report_freshness(self) -> None:
         """Tell the store how fresh the streams are: from time to time, and when that changes."""

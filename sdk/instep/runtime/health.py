@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from instep.alignment.lag import Fidelity, fidelity
+from instep.conformance import ConformanceReport
 from instep.coordination.lease import Role
 from instep.errors import UnreadableStreamError
 from instep.model.freshness import Freshness, ProviderMonitor, StreamReport
@@ -340,6 +341,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """From which age of that on the store is away or hangs."""
     process_lost: bool = False
     """Whether the process in which it runs has ended or hangs; `error` says how."""
+    conformance: ConformanceReport | None = None
+    """Which rules its peer holds; None: nobody judges it."""
 
     def aged(self, by_s: float) -> Health:
         """The same, as it is known so many seconds after it was said."""

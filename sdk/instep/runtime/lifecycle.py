@@ -9,11 +9,13 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from instep.conformance import ConformanceReport
 from instep.coordination.lease import Role
 from instep.errors import InstepError, LeaseLostError, plain
 from instep.model.freshness import StreamReport
 from instep.ports.sink import Sink
 from instep.runtime.active_standby import ActiveStandby
+from instep.runtime.conformance import LiveConformance
 from instep.runtime.health import ConsumerEvent, ConsumerState, Health, PairHealth
 from instep.runtime.loop_lag import LoopLag
 from instep.runtime.retry import Environment, backoff_s, retrying
@@ -187,9 +189,13 @@ class SinkService(Service):
         sink: Sink,
         settings: ConsumerSettings | None,
         environment: Environment | None,
+        conformance: LiveConformance | None = None,
     ) -> None:
         super().__init__(name, settings, environment)
         self._sink = sink
+        self._conformance = conformance
+        self._conformance_told: ConformanceReport | None = None
+        self._conformance_told_s = self._environment.monotonic()
         lease = sink.lease
         self._pair = ActiveStandby(lease, report=partial(self._emit, "")) if lease else None
         self._sink_error = ""
@@ -271,6 +277,20 @@ class SinkService(Service):
         """Tell the store how fresh the streams are, and note that it has answered."""
         await self._sink.report(reports, self._settings.stale_after_s)
         self._store_heard_s = self._environment.monotonic()
+        await self._tell_conformance()
+
+    async def _tell_conformance(self, *, at_once: bool = False) -> None:
+        """Tell the store which rules the peer holds, where that has changed, and not too often."""
+        now_s, every_s = self._environment.monotonic(), self._settings.stale_after_s
+        if not at_once and now_s - self._conformance_told_s < every_s / REPORTS_WITHIN:
+            return
+        found = self._conformance_report()
+        if found is not None and found is not self._conformance_told:
+            await self._sink.report_conformance(found)
+            self._conformance_told, self._conformance_told_s = found, now_s
+
+    def _conformance_report(self) -> ConformanceReport | None:
+        return None if self._conformance is None else self._conformance.report()
 
     def _store_age_s(self) -> float | None:
         """How long ago the store answered, or, of one that stands by, its lease was read."""

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
+from instep.conformance import RuleBroken
 from instep.errors import ConfigurationError, InstepError
 from instep.ports.listener import Intake, Listener, ReconfigurableListener
 from instep.ports.message_store import Handler, MessageStore
 from instep.ports.sink import Sink
+from instep.runtime.conformance import LiveConformance
 from instep.runtime.health import ConsumerState, Health, IntakeHealth
 from instep.runtime.lifecycle import REPORTS_WITHIN, SinkService, first_error
 from instep.runtime.messages.handler import HandlerDispatcher
@@ -66,13 +68,16 @@ class Receiver(SinkService):
         *,
         handler: Handler | None = None,
         environment: Environment | None = None,
+        conformance: LiveConformance | None = None,
     ) -> None:
         """Create a receiver; `environment` gives the clock and the jitter, and decides what is
-        retried.
+        retried. `conformance` judges the senders meanwhile.
 
         Raises `ConfigurationError` for a sink that cannot store messages.
         """
-        super().__init__(name, sink, settings, environment)
+        super().__init__(name, sink, settings, environment, conformance)
+        if conformance is not None:
+            conformance.listen(self._note_broken)
         if sink.messages() is None:
             raise ConfigurationError(
                 "this sink keeps no numbered messages",
@@ -156,6 +161,7 @@ class Receiver(SinkService):
             loop_lag_s=self._lag.worst_s,
             store_age_s=self._store_age_s(),
             stale_after_s=self._settings.stale_after_s,
+            conformance=self._conformance_report(),
         )
 
     def reconfigure(
@@ -252,6 +258,10 @@ class Receiver(SinkService):
             with contextlib.suppress(InstepError):
                 await self._tell_store(())
             await asyncio.sleep(self._settings.stale_after_s / REPORTS_WITHIN)
+
+    def _note_broken(self, _: str, rule: str, __: RuleBroken) -> None:
+        if self._intake is not None:
+            self._intake.report_deviation(rule)
 
     async def _open_store(self, store: MessageStore) -> None:
         async for attempt in retrying(self._settings, self._environment):

@@ -12,6 +12,7 @@ from typing import Final
 from instep.errors import ConfigurationError
 from instep.ports.sink import Sink
 from instep.ports.source import Source
+from instep.runtime.conformance import LiveConformance
 from instep.runtime.consumer import Consumer
 from instep.runtime.retry import Environment
 from instep.runtime.settings import ConsumerSettings
@@ -55,9 +56,11 @@ class TeeSink:
         settings: ConsumerSettings | None = None,
         *,
         environment: Environment | None = None,
+        conformance: LiveConformance | None = None,
     ) -> list[Consumer]:
         """A consumer for each sink, all with this name; run them in a `Group`."""
         shared = SharedSource(source, len(self.sinks))
         return [
-            Consumer(name, shared, sink, settings, environment=environment) for sink in self.sinks
+            Consumer(name, shared, sink, settings, environment=environment, conformance=conformance)
+            for sink in self.sinks
         ]

@@ -60,6 +60,7 @@ def test_json_lines_tell_the_same(file: Path) -> None:
         "workers": 1,
         "isolation": "none",
         "memory_limit_bytes": 0,
+        "conformance": False,
         "settings": {"alignment.quiet_s": 2.0},
         "warnings": [],
     }
@@ -170,8 +171,8 @@ def test_the_real_command_ends_with_2(file: Path) -> None:
     assert errors.decode() == (
         "error: unknown key 'nmae'\n"
         f"  where: {file}: consumers[0] (line 3)\n"
-        "  to do: did you mean 'name'? known keys: isolation, memory_limit_bytes, name, settings,"
-        " sink, source, workers\n"
+        "  to do: did you mean 'name'? known keys: conformance, isolation, memory_limit_bytes,"
+        " name, settings, sink, source, workers\n"
     )
 
 

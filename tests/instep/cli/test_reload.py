@@ -165,8 +165,10 @@ def test_what_needs_a_restart_is_named_each_time(running: Running) -> None:
     running.start()
     running.aligned("east")
     changed = running.consumer(source="dead_peer_s = 33,").replace("east.db", "other.db")
+    changed = changed.replace('name = "east"', 'name = "east"\nconformance = true')
     running.write(changed + "\n", operations=f'listen = "127.0.0.1:{free_port()}"')
-    told = "needs a restart: east: sink.url, east: source.dead_peer_s, operations.listen"
+    told = "needs a restart: east: conformance, east: sink.url, east: source.dead_peer_s"
+    told += ", operations.listen"
     for _ in range(2):
         assert running.reload() == f"nothing to take over; {told}"
     assert not (running.folder / "other.db").exists()

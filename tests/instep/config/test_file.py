@@ -38,6 +38,23 @@ def refused(file: Path, text: str) -> ConfigurationError:
     return caught.value
 
 
+def test_the_peer_of_several_workers_is_not_judged(file: Path) -> None:
+    text = GOOD.replace('name = "east"', 'name = "east"\nconformance = true\nworkers = 2')
+    error = refused(file, text)
+    assert "several workers share the streams" in error.message
+    assert error.where == f"{file}: consumers[0].conformance"
+    assert "instep conformance CONFIG" in error.hint
+
+
+def test_conformance_is_off_unless_it_is_asked_for(file: Path) -> None:
+    file.write_text(GOOD)
+    assert not load(file, ENVIRON).consumers[0].conformance
+    file.write_text(GOOD.replace('name = "east"', 'name = "east"\nconformance = true'))
+    assert load(file, ENVIRON).consumers[0].conformance
+    error = refused(file, GOOD.replace('name = "east"', 'name = "east"\nconformance = "on"'))
+    assert "'conformance' is not usable" in error.message
+
+
 def test_a_consumer_is_read(file: Path) -> None:
     file.write_text(GOOD)
     (consumer,) = load(file, ENVIRON).consumers

@@ -61,7 +61,7 @@ async def receive(listener: Any, seconds: float, record: Callable[[Event], None]
     from instep.runtime.receiver import Receiver
 
     sink: Any = sink_plugin("sql").build({"url": _STORE}, "sink")
-    listener.recorder = record
+    listener.record(record)
     async with Receiver("conformance", listener, sink) as receiver:
         await receiver.aligned(10)
         typer.echo(plain(f"listening on {listener.address} for {seconds / 60:g} min"), err=True)

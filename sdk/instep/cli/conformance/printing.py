@@ -18,7 +18,14 @@ from instep.conformance import ConformanceReport, RuleResult, RuleStatus
 from instep.errors import ConfigurationError
 from instep.model.durations import duration
 
-__all__ = ["HtmlOption", "JunitOption", "ReportFormat", "ReportFormatOption", "print_report"]
+__all__ = [
+    "HtmlOption",
+    "JunitOption",
+    "ReportFormat",
+    "ReportFormatOption",
+    "facts",
+    "print_report",
+]
 
 _SHOWN_BYTES: Final = 400
 _MARKS: Final = {
@@ -97,6 +104,7 @@ def facts(report: ConformanceReport) -> dict[str, Any]:
         "connections": report.connections,
         "messages": report.messages,
         "all_judged": not report.skipped,
+        "messages_unjudged": report.messages_skipped,
         "notes": list(report.notes),
         "rules": [_facts_of(one) for one in report.results],
     }
@@ -125,6 +133,12 @@ def _facts_of(result: RuleResult) -> dict[str, Any]:
     }
 
 
+def _unjudged(report: ConformanceReport) -> str:
+    if report.messages_skipped:
+        return f"; {report.messages_skipped:,} more were not judged"
+    return "; not all of them were judged" if report.skipped else ""
+
+
 def _print(report: ConformanceReport) -> None:
     console = Console(highlight=False)
     told = f"{report.title}: {plain(report.subject)}"
@@ -134,7 +148,7 @@ def _print(report: ConformanceReport) -> None:
     seen_s = (report.ended_at_us - report.began_at_us) / 1e6
     console.print(
         f"{report.messages:,} messages over {report.connections:,} connections in"
-        f" {duration(seen_s)}" + ("; not all of them were judged" if report.skipped else ""),
+        f" {duration(seen_s)}" + _unjudged(report),
         soft_wrap=True,
     )
     for note in report.notes:

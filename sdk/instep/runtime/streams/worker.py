@@ -20,6 +20,7 @@ from instep.alignment.continuity import partition_of
 from instep.alignment.effects import EstimateSweep, Notice, ProbeOldest, ReadBaseline, Reopen
 from instep.alignment.machine import Alignment, AlignmentStatus
 from instep.alignment.reading_progress import ReadingProgress
+from instep.conformance import RuleBroken
 from instep.errors import InstepError, SinkError, SourceError, StreamGoneError, TokenRefusedError
 from instep.model.batches import Batch
 from instep.model.freshness import ProviderMonitor
@@ -42,6 +43,7 @@ _log: Final = logging.getLogger("instep.streams")
 _CLOCK_NOISE_US = 100_000
 """A clock that differs by no more was not set."""
 _SAMPLE_BYTES = 80
+_REASON_BYTES = 200
 _REFRESH_S = 10.0
 """Longest wait, in seconds, for what is declared of a stream before it is opened again."""
 _DISPLACED_S = 5.0
@@ -128,6 +130,10 @@ class StreamWorker:
         self._quarantined = 0
         self._gave_way = 0
         self._deviations: dict[str, int] = {}
+        self._broken: dict[str, int] = {}
+        """Rules that were seen broken since the last chunk …"""
+        self._broken_samples: dict[str, bytes] = {}
+        """… and what was found first."""
         self._monitor: ProviderMonitor | None = None
 
     def __repr__(self) -> str:
@@ -201,6 +207,11 @@ class StreamWorker:
         found = self._monitor
         if found is not None and found.difference and (before is None or not before.difference):
             self._tell("monitor-differs", found.difference)
+
+    def note_broken(self, rule: str, broken: RuleBroken) -> None:
+        """A rule was seen broken: it is counted as a deviation with the next chunk."""
+        self._broken[rule] = self._broken.get(rule, 0) + 1
+        self._broken_samples.setdefault(rule, broken.reason.encode()[:_REASON_BYTES])
 
     def health(self) -> StreamHealth:
         status = AlignmentStatus() if self._core is None else self._core.status()
@@ -417,6 +428,8 @@ class StreamWorker:
     ) -> None:
         if chunk is not None and chunk.realign:
             self._feed_realign = chunk.realign
+        if self._broken and chunk is not None:
+            chunk = self._with_broken(chunk)
         again = True
         while again:
             since_s, until_s = read_ahead.silence_s()
@@ -434,6 +447,13 @@ class StreamWorker:
                 if chunk is not None and chunk.records:
                     self._read_s = self._now()
             again = await self._carry_out(core)
+
+    def _with_broken(self, chunk: RecordChunk) -> RecordChunk:
+        """The chunk with the rules that were seen broken before it, as deviations."""
+        deviations = {**chunk.deviations, **self._broken}
+        samples = {**chunk.samples, **self._broken_samples}
+        self._broken, self._broken_samples = {}, {}
+        return msgspec.structs.replace(chunk, deviations=deviations, samples=samples)
 
     async def _commit(self, core: Alignment, batch: Batch) -> None:
         with self._tracing.commit(batch), self._ages.committing():
