@@ -33,6 +33,7 @@ LOOKING = msgspec.structs.replace(
     lookups_per_s=200.0,
     alignment=AlignmentSettings(quiet_s=0.3, unreached_quiet_s=1.0, empty_confirm_s=1.0),
 )
+NOT_ASKING = msgspec.structs.replace(QUICK, lookups_per_s=0.0)
 SAMPLING = msgspec.structs.replace(LOOKING, audit_share=3600.0)
 DEADLINE_S = 60.0
 STORM_NODES = 4
@@ -111,3 +112,24 @@ async def unproven(url: str) -> list[StoredEntity]:
         return [one async for one in reader.entities(unproven=True)]
     finally:
         await reader.close()
+
+
+async def test_a17_what_an_unreadable_record_may_be_about_is_asked_for_one_by_one(
+    tmp_path: Path,
+) -> None:
+    served = provider(network(10, 4))
+    async with site(served, tmp_path) as here:
+        async with consuming(here, QUICK):
+            pass
+        # The log is rebuilt, parts of it cannot be read, and meanwhile some have changed or ended.
+        here.provider.update("n3p1", {"operational-state": "DISABLED"})
+        here.provider.delete("n9p3")
+        here.provider.set_faults(forget_log=True, malformed_every=5)
+        async with consuming(here, NOT_ASKING):
+            before = await unproven(here.url)
+            assert len(before) > 5
+        async with consuming(here, LOOKING) as (consumer, told):
+            await until(lambda: not consumer.health().streams[0].unproven, "all is proven")
+            assert await unproven(here.url) == []
+            await here.equal()
+            assert wrong(told) == ""
