@@ -7,15 +7,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
-from yarl import URL
 
 from instep import AlignmentSettings, Consumer, ConsumerEvent, ConsumerSettings
 from instep.model.entities import StoredEntity
@@ -23,7 +20,6 @@ from instep_sql import SqlStore
 from instep_sql.plugin import sink
 from instep_tapi.facts.names import LogRecordStrategy, LogStorageStrategy
 from instep_tapi.plugin import source
-from instep_tapi_provider import Provider
 from tests.end_to_end.site_kit import QUICK, Site, network, provider, site, until
 
 pytestmark = pytest.mark.asyncio

@@ -191,5 +191,3 @@ async def test_none_is_asked_for_where_that_is_turned_off(store: SqlStore) -> No
         assert consumer.health().streams[0].unproven == 2
         consumer.reconfigure(ASKING, None, "test")
         await until(lambda: bool(provider.singles))
-
-

@@ -1,4 +1,4 @@
-"""Requests for single entities (A12, A17): which entities are stored, and what was proven of them."""
+"""Requests for single entities: what is stored, and what was proven (A12, A17)."""
 
 from __future__ import annotations
 

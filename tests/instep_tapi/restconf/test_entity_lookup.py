@@ -34,18 +34,18 @@ def entity(entity_class: str, uuid: str, *above: str, body: Any = None) -> Store
 
 NODE = entity("NODE", "n", "topology-uuid:t")
 PORT = entity("NODE_EDGE_POINT", "p", "topology-uuid:t", "node-uuid:n")
+PORT_PATH = "/tapi-topology:topology-context/topology=t/node=n/owned-node-edge-point"
 PATHS = [
     (entity("SERVICE_INTERFACE_POINT", "s"), "/service-interface-point=s"),
     (NODE, "/tapi-topology:topology-context/topology=t/node=n"),
-    (PORT, "/tapi-topology:topology-context/topology=t/node=n/owned-node-edge-point=p"),
+    (PORT, f"{PORT_PATH}=p"),
     (
         entity(
             "CONNECTION_END_POINT",
             "a/b c",
             *("topology-uuid:t", "node-uuid:n", "node-edge-point-uuid:p,1"),
         ),
-        "/tapi-topology:topology-context/topology=t/node=n/owned-node-edge-point=p%2C1"
-        "/tapi-connectivity:cep-list/connection-end-point=a%2Fb%20c",
+        f"{PORT_PATH}=p%2C1/tapi-connectivity:cep-list/connection-end-point=a%2Fb%20c",
     ),
     (
         entity(
