@@ -133,6 +133,7 @@ def _items(document: Any, url: str) -> list[Any]:
 
 
 def _is(item: Any, entity: StoredEntity) -> bool:
+    """Whether this states the entity: another one proves nothing (A17)."""
     if not isinstance(item, dict):
         return False
     stated = item.get("local-id" if entity.entity_class in LOCAL_CLASSES else "uuid")

@@ -161,7 +161,7 @@ class EntityLooks:
         agrees: bool,
         known_s: float,
     ) -> LookResult | None:
-        """What an answer proves of an entity; None: nothing yet.
+        """What an answer proves of an entity (A17); None: nothing yet.
 
         `token` is that of the stored row; `agrees`: whether the row is as the answer shows;
         `known_s`: up to when nothing of the stream is missing.

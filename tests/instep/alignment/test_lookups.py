@@ -59,7 +59,7 @@ def test_a_difference_counts_after_a_second_look() -> None:
     assert it.due() is None
 
 
-def test_a_difference_that_the_stream_may_not_have_stated_yet_does_not_count() -> None:
+def test_a17_what_the_stream_may_not_have_stated_yet_does_not_count() -> None:
     it = Looks()
     it.answered("n", SHOWN)
     it.now_s += 30
@@ -99,7 +99,7 @@ def test_a_difference_that_is_gone_is_none() -> None:
     assert it.due() is None
 
 
-def test_an_absence_needs_a_control_and_a_second_look() -> None:
+def test_a17_an_absence_needs_a_control_and_a_second_look() -> None:
     it = Looks()
     assert it.answered("n", ABSENT) is None
     it.now_s += 30

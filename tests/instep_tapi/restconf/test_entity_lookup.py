@@ -183,7 +183,7 @@ def test_a_404_of_restconf_says_that_it_is_absent(body: bytes) -> None:
 
 
 @pytest.mark.asyncio
-async def test_one_entity_is_one_request() -> None:
+async def test_a17_one_entity_is_one_request() -> None:
     path = "tapi-topology:topology-context/topology=t/node=n"
     async with rest_of({path: {"node": [WHOLE]}}) as (rest, address, asked):
         context = URL(address.context)

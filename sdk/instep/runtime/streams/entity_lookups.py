@@ -87,7 +87,7 @@ class EntityLookups:
                 await asyncio.sleep(_LOOK_S)
 
     def reconfigure(self, settings: ConsumerSettings) -> None:
-        """Take over changed settings."""
+        """Take over changed settings; a changed share begins its cycles anew."""
         if self._settings.audit_share != settings.audit_share:
             self._streams.clear()
         self._settings = settings
