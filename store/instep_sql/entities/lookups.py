@@ -130,6 +130,8 @@ def apply_proofs(
         for row in connection.execute(text(query), values).all()
         if row.token == proofs[row.key].token
     ]
+    if not rows:
+        return 0
     changed = [row for row in rows if not proofs[row.key].exists or proofs[row.key].body]
     if changed:
         # What is proven leaves its lineage, so rule A3 finds nothing to compare with.
