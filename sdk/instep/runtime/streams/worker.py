@@ -263,8 +263,11 @@ class StreamWorker:
         if found is not None and found.difference and (before is None or not before.difference):
             self._tell("monitor-differs", found.difference)
 
+    def _status(self) -> AlignmentStatus:
+        return AlignmentStatus() if self._core is None else self._core.status()
+
     def health(self) -> StreamHealth:
-        status = AlignmentStatus() if self._core is None else self._core.status()
+        status = self._status()
         known_us = 0 if self._core is None else self._core.lag.watermark_us
         health = StreamHealth(
             stream=self.stream.id,
@@ -328,7 +331,7 @@ class StreamWorker:
         finally:
             if opened_s is not None:
                 self._left_s = self._now()
-            self._ages.disconnected()
+            self._ages.disconnected(self._status())
             self._feed = self._read_ahead = None
             if self._core is not None:
                 self._core.closed()
