@@ -156,6 +156,38 @@ class _Modules:
                 found[f"{prefix}{child.arg}"] = frozenset(shown)
         return found
 
+    def paths(self) -> dict[str, dict[str, str]]:
+        """Class → class right above it → where the list of its entities stands below one of those,
+        as RFC 8040 3.5.3 forms paths. Only lists with one key are in it.
+        """
+        found: dict[str, dict[str, str]] = {}
+        for parent, name, statement in self.walk(self.tree, _CONTEXT):
+            key = statement.keyword == "list" and statement.search_one("key")
+            if not key or key.arg not in {"uuid", "local-id"}:
+                continue
+            if (path := self._path(statement)) is not None:
+                found.setdefault(name, {}).setdefault(parent, path)
+        return found
+
+    def _path(self, statement: Any) -> str | None:
+        """The way to a list from the entity or the context above it; None where it leads through
+        another list.
+        """
+        names: list[str] = []
+        while True:
+            above = statement.parent
+            while above.keyword in {"choice", "case"}:
+                above = above.parent
+            own = statement.i_module.arg
+            names.insert(
+                0, statement.arg if above.i_module.arg == own else f"{own}:{statement.arg}"
+            )
+            if above is self.tree or self.class_of(above) is not None:
+                return "/".join(names)
+            if above.keyword == "list":
+                return None
+            statement = above
+
     def typed(self) -> dict[str, TypedClass]:
         """Each class with its columns, by name."""
         detector = self.containers["condition-detector"]
@@ -239,7 +271,7 @@ def _meaning(statement: Any) -> str:
 
 
 def _model(editions: Sequence[tuple[str, _Modules]]) -> ClassModel:
-    """Names, places and resources of all editions together."""
+    """Names, places, resources and paths of all editions together."""
     places: dict[str, ClassPlace] = {}
     spellings: dict[str, str] = {}
     by_container: dict[str, str] = {}
@@ -269,7 +301,16 @@ def _model(editions: Sequence[tuple[str, _Modules]]) -> ClassModel:
         }
         for edition, modules in editions
     }
-    return ClassModel(places, spellings, resources)
+    paths = {
+        edition: {
+            spellings.get(name, name): {
+                spellings.get(parent, parent): path for parent, path in above.items()
+            }
+            for name, above in modules.paths().items()
+        }
+        for edition, modules in editions
+    }
+    return ClassModel(places, spellings, resources, paths)
 
 
 def _typed(

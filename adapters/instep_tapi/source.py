@@ -26,7 +26,9 @@ from instep.errors import (
     UnreachableError,
 )
 from instep.model.conversion import converter
+from instep.model.entities import StoredEntity
 from instep.model.freshness import ProviderMonitor
+from instep.model.lookups import LookupAnswer
 from instep.model.records import Record, RecordChunk
 from instep.model.streams import Mode, Start, StreamInfo, StreamState
 from instep.ports.source import Feed, Source
@@ -60,6 +62,7 @@ from instep_tapi.options import Bearer, Options, host_of, read_options
 from instep_tapi.restconf.baseline import read_baseline, readable_classes, unprovable_classes
 from instep_tapi.restconf.client import RestconfClient
 from instep_tapi.restconf.discovery import MAX_STREAMS_BYTES, ContextAddress
+from instep_tapi.restconf.entity_lookup import look_up, shown_classes
 from instep_tapi.restconf.json_bounds import decode_members
 from instep_tapi.source_tap import SourceTap
 from instep_tapi.sse.feed import EventFeed, open_events
@@ -455,6 +458,7 @@ class TapiSource(Source):
             event_classes=carried_events(type_.classes),
             # What the log still holds of alarms is their history, which no GET shows.
             states_series=shows_alarms or not SERIES_CLASSES.isdisjoint(type_.classes),
+            shown=shown_classes(type_.classes, edition),
             contained=contained_members(followed) if mode is Mode.BASELINE else frozenset(),
             clock_offset_us=self._endpoints[address.endpoint].rest.clock_offset_us,
             details=msgspec.to_builtins(details),
@@ -590,6 +594,13 @@ class TapiSource(Source):
                     yield [one for one in page if is_below(one, details.below)]
                 else:
                     yield page
+
+    async def look_up(self, stream: StreamInfo, entity: StoredEntity) -> LookupAnswer | None:
+        """See `Source.look_up`."""
+        details = _details(stream)
+        rest = self._endpoint(details).rest
+        context = URL(details.context)
+        return await look_up(rest, context, details.edition, stream.classes, entity)
 
     async def monitor(self, stream: StreamInfo) -> ProviderMonitor | None:
         """See `Source.monitor`: the stream-monitor (TR-548 3.18)."""

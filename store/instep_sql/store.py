@@ -31,6 +31,7 @@ from instep_sql.engine.value_check import split_storable
 from instep_sql.entities import commit, retirement, streams, sweep_approvals, unproven
 from instep_sql.entities.journal_epochs import begin_epoch
 from instep_sql.entities.key_reconciliation import SharedKeyError
+from instep_sql.entities.lookups import SqlEntityRows
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import estimate_sweep
 from instep_sql.fencing import SqlLease
@@ -403,6 +404,10 @@ class SqlStore(Sink):
             yield marks
         finally:
             await marks.close()
+
+    def entity_rows(self, stream: StreamInfo) -> SqlEntityRows:
+        """See `Sink`."""
+        return SqlEntityRows(self.reader.database, self._dialect, self._name, stream.id)
 
     async def close(self) -> None:
         """Wait for the commit under way, then disconnect."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -131,6 +131,9 @@ class SmallProvider:
         """… and of the type of the stream."""
         self.path = "/s"
         """Where the stream is."""
+        self.single: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None
+        """Answers a GET of one NODE; None: none is shown."""
+        self.singles: list[str] = []
         self.readings = 0
         self._declared = {
             "record-content": list(classes),
@@ -162,6 +165,11 @@ class SmallProvider:
         elif peer.target == CONTEXT:
             self.readings += 1
             await peer.answer(self.context, status=self.status)
+        elif self.single is not None and "/node=" in peer.target:
+            name = peer.target.rpartition("=")[2]
+            self.singles.append(name)
+            body, status = await self.single(name)
+            await peer.answer(body, status=status)
         else:
             await peer.answer(b"", status="404 Not Found")
 

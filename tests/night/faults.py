@@ -51,6 +51,8 @@ class Fault:
     name: str
     alerts: tuple[tuple[str, float], ...] = ()
     """What it fires, each with how long after the beginning at the soonest."""
+    also: tuple[str, ...] = ()
+    """What it may fire, too, as chance has it."""
     brief: tuple[str, float, float] | None = None
     """An alert, how long the fault lasts without firing it, and from when on it would."""
     whole_s: float = 0.0
@@ -446,6 +448,8 @@ class CutAgain(Fault):
 
     name = "cut again and again"
     alerts = (("InstepNoProgress", 300),)
+    # A connection may be open at a scrape, or between two.
+    also = ("InstepDisconnected",)
 
     async def begin(self) -> None:
         self.provider.command("faults", drop_after_records=20, expire_tokens=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,9 +20,13 @@ __all__ = ["Line", "NightReport", "faulty_night", "quiet_night"]
 
 _STEPS_S = 15.0
 """Seconds of the night for a scrape and an evaluation."""
+_SETTLES_S = 120.0
+"""Seconds of the night after which nothing is left of a fault that is over."""
 _WITHIN_S = 150.0
-"""Real seconds in which an alert has to fire, or to be over."""
+"""Real seconds in which an alert has to fire after the soonest, or to be over."""
 
+
+_AGE = re.compile(r"^instep_stream_(?:behind|heard_age)_seconds\{.*\} (\S+)$", re.MULTILINE)
 
 Site = TypeVar("Site", bound=Fault)
 
@@ -91,6 +96,7 @@ async def _started(sites: list[Site], report: NightReport) -> list[Site]:
 async def _play(fault: Fault, night: Night, prometheus: Prometheus, report: NightReport) -> None:
     if fault.brief is not None:
         await _play_brief(fault, night, prometheus, report)
+        await night.pass_s(_SETTLES_S)
     if fault.alerts or fault.whole_s:
         await _play_whole(fault, night, prometheus, report)
 
@@ -131,10 +137,12 @@ async def _play_whole(
     def mistake(text: str) -> None:
         report.mistakes.append(f"{fault.name}: {text}")
 
+    late_s = max(0.0, _age_s(fault) * night.scale - _STEPS_S)
     began_s = time.time()
     await fault.begin()
     try:
-        await until(all_fired, _WITHIN_S, "it fires")
+        within_s = _WITHIN_S + max(soonest_s.values(), default=0.0) / night.scale
+        await until(all_fired, within_s, "it fires")
     except TimeoutError:
         mistake(f"only {sorted(fired)} fired")
     await asyncio.sleep(max(0.0, began_s + fault.whole_s / night.scale - time.time()))
@@ -149,12 +157,21 @@ async def _play_whole(
         held_s, fired_s = one.held_s - began_s, one.fired_s - began_s
         times = [at_s * night.scale for at_s in (held_s, fired_s, one.over_s - mended_s)]
         report.lines.append(Line(fault.name, one.alert, *times))
-        if times[1] < soonest_s.get(one.alert, 0.0):
+        if times[1] < soonest_s.get(one.alert, 0.0) - late_s:
             mistake(f"{one.alert} fired after {times[1]:,.0f} s already")
-    if (names := {one.alert for one in history}) != set(soonest_s):
+    names = {one.alert for one in history}
+    if names - set(fault.also) != set(soonest_s):
         mistake(f"{sorted(names)} fired, {sorted(soonest_s)} should")
     if not history:
         report.lines.append(Line(f"{fault.name}, {fault.whole_s:,.0f} s", "none"))
+
+
+def _age_s(fault: Fault) -> float:
+    """How old what the consumers of the fault know is before it, in real seconds: on a machine that
+    has much to do, a Pong may be late.
+    """
+    pages = [one.page("/metrics")[1] for one in fault.consumers]
+    return max((float(found[1]) for page in pages for found in _AGE.finditer(page)), default=0.0)
 
 
 async def quiet_night(

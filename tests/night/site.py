@@ -82,7 +82,8 @@ def divided(defaults: Any, scale: float) -> dict[str, Any]:
             if inner := divided(value, scale):
                 found[name] = inner
         elif name.endswith("_s") and isinstance(value, float) and value:
-            found[name] = round(value / scale, 6)
+            rate = name.endswith("_per_s")
+            found[name] = round(value * scale if rate else value / scale, 6)
     return found
 
 

@@ -516,7 +516,7 @@ _LOGS: Final = [
     ),
     Mutation(
         "A12",
-        f"{_E}alike.py::completed",
+        "sdk/instep/model/alike.py::completed",
         "stated if whole == one else",
         "stated if whole else",
         f"{_TE}test_key_reconciliation.py"
@@ -553,7 +553,7 @@ _LOGS: Final = [
     ),
     Mutation(
         "A13",
-        f"{_E}alike.py::alike",
+        "sdk/instep/model/alike.py::alike",
         "if contained:",
         "if not contained:",
         f"{_TE}test_key_reconciliation.py"
@@ -661,6 +661,21 @@ _LOGS: Final = [
         "if one.key is not None}",
         "if one.key is None}",
         "tests/instep_sql/entities/test_unproven.py::test_a17_a_record_marks_its_entity_by_its_key",
+    ),
+    Mutation(
+        "A17",
+        f"{_A}lookups.py::EntityLooks.answered",
+        ">= self.confirm_s and known_s",
+        ">= self.confirm_s or known_s",
+        f"{_TA}test_lookups.py::test_a17_what_the_stream_may_not_have_stated_yet_does_not_count",
+    ),
+    Mutation(
+        "A17",
+        "adapters/instep_tapi/restconf/entity_lookup.py::_is",
+        "folded_uuid(stated) == folded_uuid(",
+        "folded_uuid(stated) != folded_uuid(",
+        "tests/instep_tapi/restconf/test_entity_lookup.py"
+        "::test_a17_one_entity_is_one_request",
     ),
     Mutation(
         "A19",

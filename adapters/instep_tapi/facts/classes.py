@@ -41,6 +41,10 @@ class ClassModel(msgspec.Struct):
     """The classes that 2.6 names otherwise → their names in 2.1.3."""
     resources: dict[str, dict[str, frozenset[str]]]
     """Edition → resource below the context → classes whose entities it shows."""
+    paths: dict[str, dict[str, dict[str, str]]]
+    """Edition → class → class right above it → where the list of its entities stands below one of
+    those (RFC 8040 3.5.3).
+    """
 
 
 CLASS_MODEL: Final = msgspec.json.Decoder(ClassModel).decode(CLASSES_FILE.read_bytes())

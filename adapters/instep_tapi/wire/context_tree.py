@@ -30,7 +30,7 @@ from instep_tapi.facts.names import (
     strip_module,
 )
 
-__all__ = ["Entity", "entities"]
+__all__ = ["Entity", "entities", "entity_content"]
 
 MAX_DEPTH = 64
 _CONTEXT_MEMBERS = ("", "context")
@@ -84,6 +84,16 @@ def entities(document: Any, cut: frozenset[str] = GLOBAL_CLASSES) -> Iterator[En
     """
     try:
         yield from _walk(document, "", "", (), MAX_DEPTH, cut)
+    except RecursionError:
+        raise ValueError("an entity is nested too deeply") from None
+
+
+def entity_content(value: dict[str, Any], entity_class: str, cut: frozenset[str]) -> dict[str, Any]:
+    """The content of one entity that stands alone; see `Entity.content`. Raises `ValueError` where
+    it is nested too deeply.
+    """
+    try:
+        return _without(value, entity_class, cut)
     except RecursionError:
         raise ValueError("an entity is nested too deeply") from None
 

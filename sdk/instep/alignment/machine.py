@@ -95,6 +95,7 @@ from instep.alignment.unknown_entities import (
     without_known,
 )
 from instep.model.batches import Batch, CommitResult
+from instep.model.lookups import EntityProof
 from instep.model.position import RECENT_RECORDS, Phase, Position
 from instep.model.records import DecodedRecords, Record, RecordChunk, RecordHeader
 from instep.model.streams import Mode, Start, StreamInfo, StreamState, SweepEstimate
@@ -667,6 +668,16 @@ class Alignment:
         """
         self._empty_confirmed = True
         self.realign("an operator confirms that what is not stated is gone")
+
+    def proven_singly(self, proofs: Sequence[EntityProof]) -> Batch | None:
+        """What requests for single entities have proven (A17), to be committed; None where an
+        attempt has begun meanwhile, which proves more.
+        """
+        if not self._connected or self.position.phase is not Phase.ALIGNED:
+            return None
+        batch = self._batch(self._advance())
+        batch.proofs = proofs
+        return batch
 
     def release_sweep(self) -> None:
         """Let a held sweep go on."""

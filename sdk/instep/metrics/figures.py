@@ -268,7 +268,7 @@ FIGURES: Final[tuple[Figure, ...]] = (
          "What of the copy is not proven?"),
         ("entities_wrong{verdict}", "entities_wrong", "gauge",
          lambda one, _: _wrong(one),
-         "entities that the last scheduled audit has found wrong (A12); not shown: there was none",
+         "entities that a scheduled audit, or a GET, has found wrong (A12); not shown: none yet",
          "Is the copy right?"),
         ("audit_age_seconds", "audit_age_s", "gauge seconds", lambda one, _: one.audited_age_s,
          "how long ago that audit ended",

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from instep.model.entities import JournalEnd
     from instep.model.freshness import Freshness, FreshnessState, StreamReport
     from instep.model.holds import Hold
+    from instep.model.lookups import EntityProof, LookupAnswer, LookupVerdict
     from instep.model.messages import Attachment, MessageHeader
     from instep.model.position import SweepBarrier
     from instep.model.ranges import Ranges
@@ -22,10 +23,13 @@ __all__ = [
     "Batch",
     "CommitResult",
     "DecodedRecords",
+    "EntityProof",
     "Freshness",
     "FreshnessState",
     "Hold",
     "JournalEnd",
+    "LookupAnswer",
+    "LookupVerdict",
     "MessageHeader",
     "Ranges",
     "RecordChunk",
@@ -48,6 +52,7 @@ __getattr__, __dir__ = lazy_exports(
             "SweepStep",
         ),
         "instep.model.holds": ("Hold",),
+        "instep.model.lookups": ("EntityProof", "LookupAnswer", "LookupVerdict"),
         "instep.model.entities": ("JournalEnd",),
         "instep.model.freshness": ("Freshness", "FreshnessState", "StreamReport"),
         "instep.model.messages": ("Attachment", "MessageHeader"),

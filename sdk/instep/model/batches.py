@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from instep.model.holds import Hold
+from instep.model.lookups import EntityProof
 from instep.model.position import Position
 from instep.model.records import (
     DecodedRecords,
@@ -56,6 +57,7 @@ class Batch:
         "expects_ordinal",
         "lineage",
         "position",
+        "proofs",
         "stream",
         "sweep",
     )
@@ -73,6 +75,7 @@ class Batch:
         by_uuid: bool = False,
         lineage: int | None = None,
         content: Callable[[], DecodedRecords] | None = None,
+        proofs: Sequence[EntityProof] = (),
     ) -> None:
         self.stream = stream
         self.position = position
@@ -87,6 +90,8 @@ class Batch:
         baseline that any record of the stream beats (A14); or one of their own (below 0) for
         records that are applied in the order in which they came, whatever their times (A21).
         """
+        self.proofs = proofs
+        """What was proven of single entities (A17); only for a sink that has `entity_rows`."""
         self._content = content
         self._decoded = None if content else DecodedRecords(records, unreadable, deviations or {})
 
@@ -130,6 +135,7 @@ class Batch:
             "sweep": self.sweep,
             "by_uuid": self.by_uuid,
             "lineage": self.lineage,
+            "proofs": self.proofs,
         }
         return Batch(**given | changes)
 
@@ -144,7 +150,7 @@ class CommitResult(msgspec.Struct, frozen=True):
     swept: int = 0
     kept: int = 0
     """How many entities more are unproven: those that the step of the sweep has left, and those
-    that unreadable records single out, less those that are stated again (A17).
+    that unreadable records single out, less those that are stated again or proven singly (A17).
     """
     sweep_cursor: int = 0
     sweep_done: bool = False

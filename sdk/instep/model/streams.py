@@ -108,6 +108,8 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Classes of which neither the log nor the baseline shows every entity (BASELINE only): of
     these, what the log has forgotten is not known.
     """
+    shown: frozenset[str] = frozenset()
+    """Classes of which `Source.look_up` shows single entities."""
     contained: frozenset[str] = frozenset()
     """Members, without prefix, that hold entities with records of their own (BASELINE only). A
     baseline states identifiers there, a record may state more or nothing: two statements that

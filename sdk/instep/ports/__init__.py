@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         ReceiptOutcome,
         ReconfigurableListener,
     )
+    from instep.ports.lookups import EntityRows, RowKey
     from instep.ports.message_store import MessageStore, OutboxStore
     from instep.ports.plugin import SinkPlugin, SourcePlugin, Verifier, VerifierPlugin
     from instep.ports.publish_target import PublishTarget
@@ -58,6 +59,7 @@ __all__ = [
     "ColumnType",
     "EntityColumns",
     "EntityDerivation",
+    "EntityRows",
     "EntityTable",
     "EnvelopeReceipt",
     "Feed",
@@ -80,6 +82,7 @@ __all__ = [
     "ReplaceRule",
     "RetirementReader",
     "Row",
+    "RowKey",
     "Sink",
     "SinkPlugin",
     "Source",
@@ -120,6 +123,7 @@ __getattr__, __dir__ = lazy_exports(
             "ViewColumn",
         ),
         "instep.ports.lease": ("Lease",),
+        "instep.ports.lookups": ("EntityRows", "RowKey"),
         "instep.ports.listener": (
             "EnvelopeReceipt",
             "Intake",

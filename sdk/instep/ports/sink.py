@@ -15,6 +15,7 @@ from instep.model.position import Position
 from instep.model.streams import Retirement, StreamInfo, SweepEstimate
 from instep.ports.audit import AuditMarks
 from instep.ports.lease import Lease
+from instep.ports.lookups import EntityRows
 from instep.ports.message_store import MessageStore
 
 __all__ = ["Sink"]
@@ -173,6 +174,12 @@ class Sink(ABC):
         Raises `AuditError` for a sink that cannot be audited, `SinkError` on entering.
         """
         raise AuditError("this kind of store cannot be audited", where=stream.id)
+
+    def entity_rows(self, stream: StreamInfo) -> EntityRows | None:
+        """The stored entities of a stream, for requests for single entities; with it, `commit`
+        applies `Batch.proofs` (A17). None, the default: entities are not asked for one by one.
+        """
+        return None
 
     @abstractmethod
     async def close(self) -> None:

@@ -8,7 +8,9 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from instep.errors import BaselineError
+from instep.model.entities import StoredEntity
 from instep.model.freshness import ProviderMonitor
+from instep.model.lookups import LookupAnswer
 from instep.model.position import Position
 from instep.model.records import Record, RecordChunk
 from instep.model.streams import Start, StreamInfo, StreamState
@@ -189,6 +191,16 @@ class Source(ABC):
     async def monitor(self, stream: StreamInfo) -> ProviderMonitor | None:
         """What the provider says of our reading of the stream, asked from time to time while it is
         read; None: it says nothing, as by default. Raises `SourceError`.
+        """
+        return None
+
+    async def look_up(self, stream: StreamInfo, entity: StoredEntity) -> LookupAnswer | None:
+        """Ask for one entity, of a class in `stream.shown`; None: it cannot be asked for, as where
+        nobody has stated what it stands in.
+
+        Only an answer that says that there is no such entity is `ABSENT`; one that cannot be read,
+        that refuses, or that is about something else is `UNKNOWN`. Raises `SourceError` where the
+        provider is away. A source without such requests keeps the default, and `shown` empty.
         """
         return None
 

@@ -29,6 +29,7 @@ from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.assigned_streams import AssignedStreams
 from instep.runtime.streams.audit import audit_stream
 from instep.runtime.streams.discovery import StreamDiscovery
+from instep.runtime.streams.entity_lookups import EntityLookups
 from instep.runtime.streams.identification import StreamIdentification
 from instep.runtime.streams.last_statements import LastStatements
 from instep.runtime.streams.not_offered import NotOfferedStreams
@@ -123,6 +124,13 @@ class Consumer(SinkService):
             monotonic=self._environment.monotonic,
             report=self._emit,
         )
+        self._lookups = EntityLookups(
+            sink,
+            self._settings,
+            lambda: self._workers.values(),  # noqa: PLW0108 - see above
+            steady=self._steady,
+            report=self._emit,
+        )
         self._withdrawn = NotOfferedStreams(self._discovery, sink, report=self._emit)
 
     def __repr__(self) -> str:
@@ -176,6 +184,7 @@ class Consumer(SinkService):
         self._settings = settings
         self._discovery.settings = self._identification.settings = settings
         self._audits.reconfigure(settings)
+        self._lookups.reconfigure(settings)
         for worker in self._workers.values():
             worker.reconfigure(settings)
         return left
@@ -233,6 +242,7 @@ class Consumer(SinkService):
                 group.create_task(self._report_freshness())
                 group.create_task(self._watch_monitors())
                 group.create_task(self._audits.run())
+                group.create_task(self._lookups.run())
                 if self._assigned is None:
                     group.create_task(self._identification.run(group, self._identified(group)))
                 await self._discover_further(group)

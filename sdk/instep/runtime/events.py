@@ -38,7 +38,7 @@ EVENTS: Final = {
     "sweep-held": "a sweep would remove more than the guard allows, and waits (A6)",
     "deviation": "the other side departs from its specification, for the first time so (A10)",
     "monitor-differs": "the provider says otherwise than we know how far it was read (TR-548 3.18)",
-    "entities-wrong": "an audit found entities that are not as the provider states them (A12)",
+    "entities-wrong": "an audit, or a GET, found entities not as the provider states them (A12)",
     "not-audited": "a stream cannot be audited; the text says why (A12)",
     "quarantine-full": "the oldest records in quarantine give way to others (A11)",
     # of numbered messages

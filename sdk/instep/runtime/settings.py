@@ -115,9 +115,13 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     discover_confirm_s: Seconds = 30.0
     """How long a stream must be missing from the list before it counts as not offered any more."""
     audit_share: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.0
-    """The share of its entities that each aligned stream has compared with the provider in an hour,
-    over a second connection (A12); 0: none. A stream is compared whole, every `1 / audit_share`
-    hours, and at least twice in its tombstone retention. What is wrong is told, not repaired."""
+    """The share of its entities that each aligned stream has compared with the provider in an hour
+    (A12); 0: none. A log is read whole over a second connection, every `1 / audit_share` hours, and
+    at least twice in its tombstone retention; of a class that a GET shows, each entity is asked for
+    in its turn. What is wrong is told, not repaired."""
+    lookups_per_s: Annotated[float, msgspec.Meta(ge=0, le=1000)] = 10.0
+    """Most requests for single entities in a second, one at a time: for those of which something
+    unreadable leaves it open whether they exist (A17), and for the share above; 0: none."""
     start_order: tuple[str, ...] = ()
     """Classes in the order in which their streams start, for example `["NODE",
     "NODE_EDGE_POINT"]`: a stream waits until those of the classes before are aligned. Streams of

@@ -14,6 +14,7 @@ import msgspec
 from sqlalchemy import Connection
 
 from instep.alignment.audit import Counts, Finding, Verdict
+from instep.model.alike import agrees
 from instep.model.position import Position
 from instep.model.records import Record, RecordType
 from instep.model.streams import Mode, StreamInfo
@@ -23,7 +24,6 @@ from instep_sql.audit.statements import AuditStatements
 from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.entities import change_only, commit, streams
-from instep_sql.entities.alike import agrees
 from instep_sql.fencing import lock_stream
 from instep_sql.options import SqlOptions
 from instep_sql.projections.projection import Projection

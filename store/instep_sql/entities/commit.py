@@ -34,6 +34,7 @@ from instep_sql.entities.key_reconciliation import (
     mark_proven,
     remember_ends,
 )
+from instep_sql.entities.lookups import apply_proofs
 from instep_sql.entities.streams import StreamRow
 from instep_sql.entities.sweep import sweep
 from instep_sql.options import Journal, SqlOptions
@@ -78,7 +79,7 @@ def commit(  # noqa: PLR0913 - all that one transaction writes
        `FencedError` if another process has advanced it.
     2. Records are written by rule A3, and their changes appended to the journal. What is derived
        from statements follows each of them. An entity whose last record cannot be read is marked
-       by its key, and unproven (A17).
+       by its key, and unproven (A17). What requests for single entities have proven is applied.
     3. The step of the sweep follows: the entities of the batch are marked by then.
     4. What is derived from entities follows those that have changed, and so do projections.
     5. Unreadable records go to quarantine.
@@ -106,6 +107,25 @@ def commit(  # noqa: PLR0913 - all that one transaction writes
     if batch.unreadable or stream.singled_out:
         singled_out = unproven.follow(
             connection, dialect, stream, batch, mode=options.journal, now_us=now_us
+        )
+    if batch.proofs:
+        singled_out -= apply_proofs(
+            connection,
+            dialect,
+            stream,
+            batch,
+            lambda records: write_records(
+                connection,
+                dialect,
+                options,
+                stream,
+                batch.position,
+                records,
+                by_uuid=batch.by_uuid,
+                now_us=now_us,
+            ),
+            mode=options.journal,
+            now_us=now_us,
         )
     result = CommitResult(
         written=written.written,

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, TextClause, text
 
+from instep.model.alike import alike
 from instep.model.columns import RecordColumns
 from instep.model.entities import ChangeKind
 from instep.model.ordering import supersedes
@@ -23,7 +24,6 @@ from instep_sql.engine.dialect import (
     Updates,
     json_array,
 )
-from instep_sql.entities.alike import alike
 from instep_sql.entities.streams import StreamRow
 from instep_sql.options import Journal, SqlOptions
 

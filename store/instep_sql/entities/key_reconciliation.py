@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 from sqlalchemy import Connection, text
 
+from instep.model.alike import agrees, completed
 from instep.model.entities import folded_uuid, is_uuid
 from instep.model.json_merge import prefixes
 from instep.model.ordering import is_later, supersedes
@@ -27,7 +28,6 @@ from instep_sql.derived.statements import rename_key
 from instep_sql.engine.bulk_writes import StoredTable, excluded, typed
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.entities import change_only
-from instep_sql.entities.alike import agrees, completed
 from instep_sql.entities.streams import StreamRow
 from instep_sql.stored_entities import StoredRecord, find_headers, find_records
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
@@ -19,7 +20,7 @@ from instep_sql.entities.held_sql import held_sql
 from instep_sql.entities.streams import StreamRow
 from instep_sql.options import Journal
 
-__all__ = ["follow", "note_held", "note_offered", "prove", "prove_again", "settle"]
+__all__ = ["follow", "note_held", "note_offered", "prove", "prove_again", "proven_singly", "settle"]
 
 _ANY_MARK: Final = 2**31 - 1
 """Above the mark of any attempt."""
@@ -318,6 +319,30 @@ def prove_again(
             _tell(connection, stream.no, row, ChangeKind.PROVEN, mode, now_us)
     stream.singled_out = bool(connection.execute(_ANY_SINGLE, {"no": stream.no}).scalar_one())
     return fewer
+
+
+def proven_singly(
+    connection: Connection,
+    stream: StreamRow,
+    compared: Sequence[Row[Any]],
+    proven: Sequence[Row[Any]],
+    *,
+    mode: Journal,
+    now_us: int,
+) -> None:
+    """Forget why entities were singled out that a request has `compared`, and let the journal say
+    of those that were unproven, and exist, that they are `proven`. The rows are of
+    `instep_entity`, with the columns of their proof.
+    """
+    connection.execute(_OF_KEY, [{"no": stream.no, "key": row.key} for row in compared])
+    stream.singled_out = bool(connection.execute(_ANY_SINGLE, {"no": stream.no}).scalar_one())
+    if mode is Journal.OFF:
+        return
+    for row in proven:
+        reason, _, digest = row.unproven_reason.partition(" ")
+        why = {"reason": reason, "digest": digest, "partition": None}
+        values = {**row._mapping, **why, "no": stream.no}  # noqa: SLF001 - its public name
+        connection.execute(_TELL, _change(values, ChangeKind.PROVEN, now_us))
 
 
 def _tell(

@@ -38,6 +38,10 @@ class StreamAges:
         self._committed_s: float | None = None
         self._commit_began_s: float | None = None
         self._audited_s: float | None = None
+        self._known_s = 0.0
+        """Up to when nothing was missing, as the last connection has shown at its end; 0: nothing
+        is known.
+        """
         self._phase = Phase.UNALIGNED
         self._phase_since_s = now()
 
@@ -47,8 +51,12 @@ class StreamAges:
         # It outlives the connection: whoever hangs is given up, and is silent still.
         self._heard_within_s = feed.heard_within_s
 
-    def disconnected(self) -> None:
-        """The connection is over: nothing is heard until the next one."""
+    def disconnected(self, status: AlignmentStatus) -> None:
+        """The connection is over: nothing is heard until the next one. What its silence has proven
+        stays known.
+        """
+        if self._silent_at_end(status) and self._feed is not None:
+            self._known_s = self._now() - self._feed.unheard_s
         self._heard_s, self._record_s = self._last_heard_s(), self._last_record_s()
         self._feed = self._read_ahead = None
 
@@ -77,6 +85,7 @@ class StreamAges:
         now_s = self._now()
         if status.phase is not self._phase:
             self._phase, self._phase_since_s = status.phase, now_s
+        known_s = max(known_s, self._known_s)
         if known_s and self._silent_at_end(status):
             assert self._feed is not None
             known_s = max(known_s, now_s - self._feed.unheard_s)

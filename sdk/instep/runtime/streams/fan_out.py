@@ -17,7 +17,9 @@ from typing import Final
 import msgspec
 
 from instep.errors import UnreachableError
+from instep.model.entities import StoredEntity
 from instep.model.freshness import ProviderMonitor
+from instep.model.lookups import LookupAnswer
 from instep.model.position import Phase, Position
 from instep.model.records import Record, RecordChunk
 from instep.model.streams import Start, StreamInfo, StreamState
@@ -96,6 +98,10 @@ class SharedSource(Source):
     ) -> AsyncIterator[list[Record] | RecordChunk]:
         """See `Source`."""
         return self._source.baseline(stream, opened_at_us)
+
+    async def look_up(self, stream: StreamInfo, entity: StoredEntity) -> LookupAnswer | None:
+        """See `Source`."""
+        return await self._source.look_up(stream, entity)
 
     async def state(self, stream: StreamInfo) -> StreamState:
         """See `Source`."""

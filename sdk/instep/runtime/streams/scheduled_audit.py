@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from instep.alignment.audit import Finding
@@ -16,7 +15,7 @@ from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.audit import audit_stream
 from instep.runtime.streams.worker import StreamWorker
 
-__all__ = ["ScheduledAudit"]
+__all__ = ["ScheduledAudit", "text_of"]
 
 _LOOK_S: Final = 1.0
 _NAMED: Final = 3
@@ -110,12 +109,13 @@ class ScheduledAudit:
         if isinstance(result, BaseException):
             raise result
         self._schedule.passed(stream.id, retention_s, now_s)
-        worker.audited(Counter(str(one.verdict) for one in findings))
+        worker.audited(findings)
         if findings:
-            self._report(stream.id, "entities-wrong", _text(findings))
+            self._report(stream.id, "entities-wrong", text_of(findings))
 
 
-def _text(findings: list[Finding]) -> str:
+def text_of(findings: Sequence[Finding]) -> str:
+    """What an event says of entities that are wrong."""
     named = [f"{one.key} ({one.entity_class}) is {one.verdict}" for one in findings[:_NAMED]]
     more = f" and {len(findings) - _NAMED:,} more" if len(findings) > _NAMED else ""
     return f"not as the provider states it: {', '.join(named)}{more}"

@@ -10,20 +10,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from instep.alignment.audit import Finding, Verdict
 from instep.alignment.commit_batches import is_incremental
 from instep.alignment.continuity import partition_of
 from instep.alignment.effects import EstimateSweep, Notice, ProbeOldest, ReadBaseline, Reopen
+from instep.alignment.lookups import WrongEntities
 from instep.alignment.machine import Alignment, AlignmentStatus
 from instep.alignment.reading_progress import ReadingProgress
 from instep.conformance import RuleBroken
 from instep.errors import InstepError, SinkError, SourceError, StreamGoneError, TokenRefusedError
 from instep.model.batches import Batch
+from instep.model.entities import StoredEntity
 from instep.model.freshness import ProviderMonitor
+from instep.model.lookups import EntityProof, LookupAnswer, LookupVerdict
 from instep.model.position import Phase, Position
 from instep.model.records import RecordChunk, RecordHeader
 from instep.model.streams import Start, StreamInfo, StreamState
@@ -93,7 +97,11 @@ class StreamWorker:
         """Whether an error since the last commit suggests that the provider was restarted."""
         self._probed_s: float | None = None
         """When a second connection was opened beside the present one."""
-        self._wrong: dict[str, int] | None = None
+        self._wrong = WrongEntities()
+        self._proofs: list[EntityProof] = []
+        """What single requests have proven, and the next commit says."""
+        self._probing = False
+        self._lookup: asyncio.Task[LookupAnswer | None] | None = None
         self._statements = statements or LastStatements()
         self._core: Alignment | None = None
         self._feed: Feed | None = None
@@ -183,10 +191,63 @@ class StreamWorker:
         """
         self._probed_s = self._now()
 
-    def audited(self, wrong: Mapping[str, int]) -> None:
-        """An audit has ended, and found so many entities wrong: verdict → count."""
-        self._wrong = dict(wrong)
+    def audited(self, findings: Sequence[Finding]) -> None:
+        """An audit has compared all of the stream, and has found this."""
+        self._wrong.compared(findings)
         self._ages.audited()
+
+    @property
+    def may_be_looked_into(self) -> bool:
+        """Whether single entities may be asked for: its store is in step, and no probe is under
+        way.
+        """
+        core = self._core
+        aligned = core is not None and core.caught_up and core.position.phase is Phase.ALIGNED
+        return aligned and self._feed is not None and not self._probing
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that has aligned it."""
+        return self._position.attempt
+
+    @property
+    def known_s(self) -> float:
+        """Up to when nothing of the stream is missing, by the clock of the worker. Where a silent
+        peer cannot be told from one that is gone, no such time is known, and now counts.
+        """
+        health = self.health()
+        lacks_s = health.behind_s if health.heard_within_s is not None else 0.0
+        return self._now() - (lacks_s or 0.0)
+
+    async def look_up(self, entity: StoredEntity) -> LookupAnswer | None:
+        """Ask for one entity; None: it cannot be asked for, or the stream needs a probe now."""
+        self._lookup = asyncio.create_task(self._source.look_up(self.stream, entity))
+        try:
+            async with asyncio.timeout(_REFRESH_S):
+                await asyncio.wait([self._lookup])
+            return None if self._lookup.cancelled() else self._lookup.result()
+        except TimeoutError:
+            return LookupAnswer(LookupVerdict.UNKNOWN, reason=f"no answer in {_REFRESH_S:g} s")
+        except SourceError as error:
+            return LookupAnswer(LookupVerdict.UNKNOWN, reason=str(error))
+        finally:
+            self._lookup.cancel()
+
+    def looked_at(self, key: str, verdict: Verdict | None) -> bool:
+        """One entity was compared by itself; None: it is right. Returns whether it is found wrong
+        for the first time.
+        """
+        return self._wrong.looked(key, verdict)
+
+    def all_looked_at(self) -> None:
+        """Each entity was compared by itself."""
+        self._ages.audited()
+
+    def prove(self, proof: EntityProof) -> None:
+        """Commit what was proven of a single entity (A17)."""
+        self._proofs.append(proof)
+        if self._read_ahead is not None:
+            self._read_ahead.wake()
 
     def reconfigure(self, settings: ConsumerSettings) -> None:
         """Take over changed settings. What a connection is opened with holds from the next on."""
@@ -213,8 +274,11 @@ class StreamWorker:
         self._broken[rule] = self._broken.get(rule, 0) + 1
         self._broken_samples.setdefault(rule, broken.reason.encode()[:_REASON_BYTES])
 
+    def _status(self) -> AlignmentStatus:
+        return AlignmentStatus() if self._core is None else self._core.status()
+
     def health(self) -> StreamHealth:
-        status = AlignmentStatus() if self._core is None else self._core.status()
+        status = self._status()
         known_us = 0 if self._core is None else self._core.lag.watermark_us
         health = StreamHealth(
             stream=self.stream.id,
@@ -244,7 +308,7 @@ class StreamWorker:
             endpoint=self.stream.endpoint,
             failed=self.failure is not None,
             monitor=self._monitor,
-            wrong=self._wrong,
+            wrong=self._wrong.counts(),
         )
         known_s = (known_us - self._clock_offset_us) / 1e6 if known_us else 0.0
         return self._ages.add_to(health, status, known_s)
@@ -278,7 +342,7 @@ class StreamWorker:
         finally:
             if opened_s is not None:
                 self._left_s = self._now()
-            self._ages.disconnected()
+            self._ages.disconnected(self._status())
             self._feed = self._read_ahead = None
             if self._core is not None:
                 self._core.closed()
@@ -418,6 +482,8 @@ class StreamWorker:
                 else:
                     with self._tracing.chunk(chunk, read_ahead.taken_s):
                         await self._handle(core, read_ahead, chunk)
+                if self._proofs:
+                    await self._commit_proofs(core)
                 phase = core.position.phase
                 read_ahead.aligned = core.caught_up and phase is Phase.ALIGNED
                 if phase is Phase.SWEEP_HELD or core.awaits_confirmation:
@@ -454,6 +520,13 @@ class StreamWorker:
         samples = {**chunk.samples, **self._broken_samples}
         self._broken, self._broken_samples = {}, {}
         return msgspec.structs.replace(chunk, deviations=deviations, samples=samples)
+
+    async def _commit_proofs(self, core: Alignment) -> None:
+        proofs, self._proofs = tuple(self._proofs), []
+        batch = core.proven_singly(proofs)
+        if batch is not None:
+            await self._commit(core, batch)
+            await self._carry_out(core)
 
     async def _commit(self, core: Alignment, batch: Batch) -> None:
         with self._tracing.commit(batch), self._ages.committing():
@@ -518,6 +591,9 @@ class StreamWorker:
         assert read_ahead is not None
         opened = False
         self._probed_s = None
+        self._probing = True
+        if self._lookup is not None:
+            self._lookup.cancel()
         try:
             async with self._source.probe(self.stream) as feed:
                 opened = True
@@ -534,6 +610,8 @@ class StreamWorker:
             refused = opened or (isinstance(error, SourceError) and "status" in error.data)
             core.probe_failed(refused=refused)
             return
+        finally:
+            self._probing = False
         core.probed(oldest)
 
     async def _oldest(self, feed: Feed, partition: str | None) -> RecordHeader | None:
