@@ -215,7 +215,7 @@ class Instance:
 
     def cut(self) -> None:
         """Cut every connection."""
-        for listener in sorted(self.stream.listeners, key=lambda one: int(one.client_id)):
+        for listener in list(self.stream.listeners):
             listener.drop()
 
     def go_down(self) -> None:
