@@ -380,7 +380,9 @@ class Checks:
                 return instance.log, place.ordinal
         return None
 
-    def _is_stored(self, log: SimLog, record: LogRecord) -> None:
+    def _is_stored(  # noqa: C901, PLR0912 - one case a reason
+        self, log: SimLog, record: LogRecord
+    ) -> None:
         key = record.key
         if key in self._world.unreliable:
             return
