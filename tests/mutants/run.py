@@ -30,7 +30,7 @@ _WORLDS: Final[dict[str, list[Any]]] = {
     "sdk/instep/alignment": [*ALIGNMENT.values(), *BEGUN.values()],
     "sdk/instep/sequencing": [*SEQUENCES.values()],
 }
-_MOST_STATES: Final = (300, 2_500)
+_MOST_STATES: Final = (200, 1_000)
 """Of each world, in two rounds: most mistakes show at once, in one world or another."""
 
 Reached = Mapping[tuple[str, int], Sequence[Any]]
