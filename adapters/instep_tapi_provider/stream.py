@@ -68,7 +68,7 @@ class Stream:
         self.encoder = RecordEncoder(settings.style)
         self.entities: dict[str, Statement] = {}
         self.counters = Counters()
-        self.listeners: set[Listener] = set()
+        self.listeners: dict[Listener, None] = {}
         self.records_changes = True  # False: an internal loss goes on, changes do not reach the log
         self.now = now
         self.appends: Callable[[LogRecordType, str], bool] = _always

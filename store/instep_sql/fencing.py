@@ -152,7 +152,7 @@ def advance_stream(
             expected=batch.expects_ordinal,
         )
     if batch.deviations:
-        count_deviations(connection, "instep_stream", no, batch.deviations)
+        count_deviations(connection, dialect, "instep_stream", no, batch.deviations)
 
 
 def set_position(connection: Connection, no: int, position: Position) -> None:
@@ -181,6 +181,7 @@ def _as_given(position: Position) -> Position:
 
 def count_deviations(
     connection: Connection,
+    dialect: Dialect,
     table: Literal["instep_stream", "instep_receiver"],
     no: int,
     deviations: Mapping[str, int],
@@ -189,12 +190,14 @@ def count_deviations(
 
     The transaction has locked the row, so no other count is lost.
     """
-    read = text(f"SELECT deviations FROM {table} WHERE id = :no")
-    counts: dict[str, int] = json.loads(connection.execute(read, {"no": no}).scalar_one())
+    read = f"SELECT deviations FROM {table} WHERE id = :no"
+    ((stored,),) = dialect.execute(connection, read, {"no": no})
+    counts: dict[str, int] = json.loads(stored)
     for kind, count in deviations.items():
         counts[kind] = counts.get(kind, 0) + count
-    connection.execute(
-        text(f"UPDATE {table} SET deviations = :counts WHERE id = :no"),
+    dialect.execute(
+        connection,
+        f"UPDATE {table} SET deviations = :counts WHERE id = :no",
         {"no": no, "counts": json.dumps(counts)},
     )
 

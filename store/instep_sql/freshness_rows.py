@@ -63,10 +63,11 @@ class FreshnessReporter:
         stale_after_s: float,
     ) -> None:
         """Write the reports, in the caller's transaction; then call `note_written`."""
-        no = connection.execute(
-            text(_HEARD.format(now_us=dialect.now_us)),
+        ((no,),) = dialect.execute(
+            connection,
+            _HEARD.format(now_us=dialect.now_us),
             {"name": self._name, "consumer": consumer, "stale_after_s": stale_after_s},
-        ).scalar_one()
+        )
         rows = [
             {
                 "no": no,

@@ -93,12 +93,12 @@ def find_records(
     connection: Connection, dialect: Dialect, no: int, keys: Collection[str]
 ) -> list[StoredRecord]:
     """The stored entities of these keys, with their bodies."""
-    query = text(
+    query = (
         f"SELECT {_PLACE}, body FROM instep_entity "
         f"WHERE stream_no = :no AND key IN {dialect.members('keys')}"
     )
-    rows = connection.execute(query, {"no": no, "keys": json_array(keys)})
-    return [_found_record(row, row.body) for row in rows]
+    rows = dialect.execute(connection, query, {"no": no, "keys": json_array(keys)})
+    return [_found_record(*row) for row in rows]
 
 
 def find_headers(
@@ -106,27 +106,38 @@ def find_headers(
 ) -> list[StoredRecord]:
     """The stored entities whose key or uuid is one of these, without their bodies."""
     members = dialect.members("names")
-    query = text(
+    query = (
         f"SELECT {_PLACE} FROM instep_entity WHERE stream_no = :no AND key IN {members} "
         f"UNION SELECT {_PLACE} FROM instep_entity "
         f"WHERE stream_no = :no AND uuid <> '' AND uuid IN {members}"
     )
-    rows = connection.execute(query, {"no": no, "names": json_array(names)})
-    return [_found_record(row, b"") for row in rows]
+    rows = dialect.execute(connection, query, {"no": no, "names": json_array(names)})
+    return [_found_record(*row) for row in rows]
 
 
-def _found_record(row: Any, body: bytes) -> StoredRecord:
+def _found_record(  # noqa: PLR0913, PLR0917 - the columns of `_PLACE`, and the body
+    key: str,
+    entity_class: str,
+    token: str,
+    partition: str,
+    offset: int,
+    appended_at_us: int,
+    lineage: int,
+    uuid: str,
+    envelope: bytes,
+    body: bytes = b"",
+) -> StoredRecord:
     record = Record(
         "",
-        row.key,
+        key,
         RecordType.CREATE_UPDATE,
-        row.token,
-        row.appended_at_us,
-        row.partition,
-        row.offset,
-        row[1],
+        token,
+        appended_at_us,
+        partition,
+        offset,
+        entity_class,
         body,
-        bytes(row.envelope),
-        uuid=row.uuid,
+        bytes(envelope),
+        uuid=uuid,
     )
-    return StoredRecord(record, row.lineage)
+    return StoredRecord(record, lineage)

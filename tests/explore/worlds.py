@@ -69,6 +69,11 @@ BEGUN: Final = {
         *_ALIGNED,
         *("cut", "end a"),
     ),
+    "two partitions, one unread": _begun(
+        AlignmentWorld(Log(partitions=2), _NO_BOUNDS),
+        Bounds(changes=0, faults=1),
+        *("open", "wait", "state a", "deliver", "end a", "state b", "cut"),
+    ),
     "truncated, a reader who is overtaken": _begun(
         AlignmentWorld(_TRUNCATED, _NO_BOUNDS),
         Bounds(changes=2, faults=0, truncations=2),
@@ -194,6 +199,13 @@ _SMALL: Final = SequenceBounds(numbers=2, arrivals=1, requests=1, faults=0)
 _LARGE: Final = SequenceBounds(numbers=3, arrivals=3, requests=2, faults=1)
 
 SEQUENCES: Final = {name: SequenceWorld(settings, _SMALL) for name, settings in _KINDS.items()} | {
+    "discarding what comes with a request": replay(
+        SequenceWorld(
+            _KINDS["discarding what is behind a gap"],
+            SequenceBounds(3, arrivals=2, requests=1, faults=0),
+        ),
+        ("receive 2", "commit"),
+    ),
     "two requests": SequenceWorld(_quick(), SequenceBounds(1, arrivals=1, requests=2, faults=0)),
     "with failures": SequenceWorld(_quick(), SequenceBounds(2, arrivals=2, requests=0, faults=1)),
 }

@@ -101,9 +101,9 @@ def main() -> int:
     began_s = time.monotonic()
 
     def one(mutant: Mutant) -> tuple[Mutant, str]:
-        explored = (str(REPOSITORY / mutant.path), mutant.function) in reached
+        worlds = reached.get((str(REPOSITORY / mutant.path), mutant.line), ())
         tests = None if options.explorer else partial(tests_of, mutant)
-        return mutant, judge(mutant, explored=explored, tests=tests)
+        return mutant, judge(mutant, worlds=worlds, tests=tests)
 
     with ThreadPoolExecutor(options.processes) as pool:
         for done, (mutant, found) in enumerate(pool.map(one, drawn), 1):

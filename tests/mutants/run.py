@@ -6,13 +6,13 @@ import importlib
 import multiprocessing
 import os
 import signal
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any, Final
 
 import pytest
+from coverage import Coverage
 
 from tests.explore.search import explore
 from tests.explore.worlds import ALIGNMENT, BEGUN, SEQUENCES
@@ -30,37 +30,37 @@ _WORLDS: Final[dict[str, list[Any]]] = {
     "sdk/instep/alignment": [*ALIGNMENT.values(), *BEGUN.values()],
     "sdk/instep/sequencing": [*SEQUENCES.values()],
 }
-_MOST_STATES: Final = (300, 2_500)
+_MOST_STATES: Final = (200, 1_000)
 """Of each world, in two rounds: most mistakes show at once, in one world or another."""
-_TRACED_STATES: Final = 100
+
+Reached = Mapping[tuple[str, int], Sequence[Any]]
 
 
-def reached_by_explorer() -> frozenset[tuple[str, str]]:
-    """The functions that the worlds reach, as file and qualified name. The others need no world."""
-    reached: set[tuple[str, str]] = set()
-
-    def note(frame: FrameType, event: str, _arg: object) -> None:
-        if event == "call":
-            reached.add((frame.f_code.co_filename, frame.f_code.co_qualname))
-
-    sys.setprofile(note)
-    try:
-        for worlds in _WORLDS.values():
-            for world in worlds:
-                explore(world, most_states=_TRACED_STATES)
-    finally:
-        sys.setprofile(None)
-    return frozenset(reached)
+def reached_by_explorer() -> Reached:
+    """The worlds that reach each line, as file and number. A mistake elsewhere needs none."""
+    reached: dict[tuple[str, int], list[Any]] = {}
+    for folder, worlds in _WORLDS.items():
+        for world in worlds:
+            coverage = Coverage(data_file=None, source=[str(REPOSITORY / folder)])
+            with coverage.collect():
+                explore(world, most_states=_MOST_STATES[-1])
+            data = coverage.get_data()
+            for file in data.measured_files():
+                for line in data.lines(file) or ():
+                    reached.setdefault((file, line), []).append(world)
+    return reached
 
 
-def judge(mutant: Mutant, *, explored: bool, tests: Callable[[], Sequence[str]] | None) -> str:
+def judge(
+    mutant: Mutant, *, worlds: Sequence[Any], tests: Callable[[], Sequence[str]] | None
+) -> str:
     """What kills it: `explorer`, `test`; or `SURVIVED`, or why it could not be made.
 
-    `explored`: whether the worlds reach it. `tests`: those that reach it; None: none is run.
+    `worlds`: those that reach it. `tests`: those that reach it; None: none is run.
     """
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_run, args=(mutant, explored, tests, theirs))
+    process = context.Process(target=_run, args=(mutant, worlds, tests, theirs))
     process.start()
     theirs.close()
     try:
@@ -76,14 +76,14 @@ def judge(mutant: Mutant, *, explored: bool, tests: Callable[[], Sequence[str]] 
 
 
 def _run(
-    mutant: Mutant, explored: bool, tests: Callable[[], Sequence[str]] | None, answer: Any
+    mutant: Mutant, worlds: Sequence[Any], tests: Callable[[], Sequence[str]] | None, answer: Any
 ) -> None:
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
     if not _make(mutant):
         answer.send("not made")
-    elif explored and _explorer_finds(_WORLDS.get(str(Path(mutant.path).parent), [])):
+    elif _explorer_finds(worlds):
         answer.send("explorer")
     elif tests is None:
         answer.send("SURVIVED the explorer")

@@ -8,14 +8,19 @@ runs the work on the loop itself.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextvars import Context
+from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 __all__ = ["DeadlockError", "LivelockError", "VirtualLoop"]
 
 _RESOLUTION_S: Final = 1e-6
 _MOST_TURNS_AT_ONE_TIME: Final = 100_000
+_MOST_CANCELLED: Final = 100
+"""Of more timers that were cancelled, the list is made anew."""
 
 
 class DeadlockError(AssertionError):
@@ -26,30 +31,20 @@ class LivelockError(AssertionError):
     """The loop runs on, and time does not advance."""
 
 
-class _Jump:
-    """Takes the place of a selector: to wait is to advance the clock."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-
-    def select(self, timeout: float | None) -> list[object]:
-        self._loop.pass_time(timeout)
-        return []
-
-    def close(self) -> None:
-        pass
-
-
 class VirtualLoop(asyncio.BaseEventLoop):
     """`time` begins at 0. `turns` counts the rounds of the loop, in each of which every task that
     is ready goes on to its next await.
     """
 
+    # What `BaseEventLoop` has, and its stubs do not tell.
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[Any]
+    _timer_cancelled_count: int
+    _stopping: bool
+
     def __init__(self) -> None:
         super().__init__()
         self._now_s = 0.0
-        self._selector = _Jump(self)
-        self._clock_resolution = _RESOLUTION_S
         self._still = 0
         self._alarms: list[tuple[int, Callable[[], object]]] = []
         self.turns = 0
@@ -80,6 +75,68 @@ class VirtualLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Future[Any]:
         return self.worker(executor, lambda: func(*args))
 
+    def call_soon(  # type: ignore[override]
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heappush(self._scheduled, timer)
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def _run_once(self) -> None:
+        """A round, as `BaseEventLoop` has it, without what serves sockets, threads and debugging:
+        that would be a tenth of each seed.
+        """
+        ready, scheduled = self._ready, self._scheduled
+        if self._timer_cancelled_count > _MOST_CANCELLED and (
+            self._timer_cancelled_count / len(scheduled) > 0.5
+        ):
+            for timer in scheduled:
+                timer._scheduled = not timer._cancelled
+            scheduled = self._scheduled = [one for one in scheduled if not one._cancelled]
+            heapify(scheduled)
+            self._timer_cancelled_count = 0
+        while scheduled and scheduled[0]._cancelled:
+            self._timer_cancelled_count -= 1
+            heappop(scheduled)._scheduled = False
+        if ready or self._stopping:
+            self.pass_time(0)
+        else:
+            self.pass_time(max(0, scheduled[0]._when - self._now_s) if scheduled else None)
+        self._note_turn()
+        end_s = self._now_s + _RESOLUTION_S
+        while scheduled and scheduled[0]._when < end_s:
+            timer = heappop(scheduled)
+            timer._scheduled = False
+            ready.append(timer)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+
     def _at_once(self, _executor: object, work: Callable[[], Any]) -> asyncio.Future[Any]:
         future = self.create_future()
         try:
@@ -88,7 +145,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             future.set_exception(error)
         return future
 
-    def _process_events(self, _events: object) -> None:
+    def _note_turn(self) -> None:
         self.turns += 1
         if self._alarms:
             due = [callback for turn, callback in self._alarms if turn <= self.turns]

@@ -103,12 +103,12 @@ class Session(ABC):
 
     async def run(self) -> None:
         """Serve until the client leaves or is dropped."""
-        self._stream.listeners.add(self._listener)
+        self._stream.listeners[self._listener] = None
         tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._watch())]
         try:
             await self._until_left()
         finally:
-            self._stream.listeners.discard(self._listener)
+            self._stream.listeners.pop(self._listener, None)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -28,7 +28,8 @@ kept: if it comes later on the stream, the stream had been restarted.
 
 Each partition is checked by itself when its first record comes. A probe is about the whole stream:
 a provider restarts no partition alone. In an attempt that was interrupted, a partition of which
-nothing was read has nothing to go on from.
+nothing was read has nothing to go on from: its record proves nothing, and where no other partition
+has proven it, that is a doubt, too.
 """
 
 from __future__ import annotations
@@ -240,7 +241,9 @@ class ContinuityCheck:
         self._returning: set[str] = set()
         """… or later on the connection."""
         self._proven = False
-        """Whether a probe has shown that the stream was continued."""
+        """Whether a probe has shown that the stream was continued …"""
+        self._shown = False
+        """… or the first record of a partition that we know."""
         self._suspect: RecordHeader | None = None
         """The record of that probe, while nothing has come on the stream."""
         self._resumed = self._suggests_restart = self._gapless = self._snapshot = False
@@ -269,6 +272,7 @@ class ContinuityCheck:
         self._redelivering.clear()
         self._returning.clear()
         self._proven, self._suspect, self.heard = not resumed, None, False
+        self._shown = False
         self.one_partition = len(_known_partitions(position)) <= 1
         self._unseen = set(position.offsets)
         if position.barrier.token is not None:
@@ -329,6 +333,7 @@ class ContinuityCheck:
                 if continuity not in (Continuity.CONTINUED, Continuity.REDELIVERED):
                     return [], ContinuityFinding(continuity, record)
                 self._unseen.discard(partition)
+                self._shown |= partition in position.offsets or not position.offsets
                 if continuity is Continuity.REDELIVERED:
                     self._redelivering.add(partition)
                     found = ContinuityFinding(continuity, record)
@@ -337,6 +342,10 @@ class ContinuityCheck:
                     continue
                 self._redelivering.discard(partition)
             kept.append(record)
+        # In a log without gaps `has_gap` looks at a partition of which nothing was read.
+        gap = self._gapless and kept and is_gap(kept[0], position)
+        if kept and not (self._proven or self._shown or gap):
+            return [], ContinuityFinding(Continuity.DOUBTFUL, kept[0])
         self.heard = True
         self._suspect = None
         return kept, found

@@ -528,7 +528,7 @@ class Sequencer:
     def _finish(self, phase: SequencePhase, outcome: Decision, reason: str) -> None:
         """Accept nothing more; deliver, discard or fault the buffered."""
         if self.phase not in REFUSALS:
-            discarded = []
+            discarded, kept = [], Ranges()
             if self.settings.incomplete is IncompleteBehavior.FAULT:
                 highest = self._highest()
                 self._fault_buffered(Refusal.CLOSED, reason, outcome)
@@ -543,8 +543,10 @@ class Sequencer:
                 # What was acknowledged stays so, although it is never delivered: an
                 # acknowledgement cannot be taken back.
                 self._window.forget_received(fresh if claimed else discarded)
+                self._window.skippable.subtract(Ranges.of_numbers(fresh))
             lost = Ranges.of(*self._window.skip(self._highest(), outcome.deliver))
-            lost.subtract(Ranges.of_numbers(discarded))
+            # What came with the request was refused, and is missing where delivery passes it (S13).
+            lost.subtract(kept)
             if self.settings.incomplete is not IncompleteBehavior.FAULT:
                 self._note_lost(lost, reason, outcome)
             if lost or discarded:

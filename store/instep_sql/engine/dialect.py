@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final, Protocol, overload
 
 import msgspec
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, text
 
 from instep.errors import SinkError
 from instep.model.records import RecordHeader
@@ -32,6 +33,7 @@ __all__ = [
     "UpdateRow",
     "Updates",
     "columns_of",
+    "execute_parsed",
     "json_array",
     "shared_values",
 ]
@@ -345,6 +347,12 @@ class Dialect(Protocol):
         """
         ...
 
+    def execute(
+        self, connection: Connection, statement: str, values: Mapping[str, Any]
+    ) -> Sequence[Sequence[Any]]:
+        """Run a statement of the hot path (parameters as `:name`); the rows that it returns."""
+        ...
+
     def execute_many(
         self, connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]
     ) -> int:
@@ -352,6 +360,17 @@ class Dialect(Protocol):
         all.
         """
         ...
+
+
+_parsed: Final = lru_cache(maxsize=256)(text)
+
+
+def execute_parsed(
+    connection: Connection, statement: str, values: Mapping[str, Any]
+) -> Sequence[Sequence[Any]]:
+    """`Dialect.execute` by SQLAlchemy, which reads the text of a statement once."""
+    result = connection.execute(_parsed(statement), values)
+    return result.all() if result.returns_rows else ()
 
 
 def json_array(values: Collection[str]) -> str:

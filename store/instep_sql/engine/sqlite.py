@@ -43,6 +43,7 @@ from instep_sql.engine.dialect import (
     StoredRow,
     Updates,
     columns_of,
+    execute_parsed,
     json_array,
     shared_values,
 )
@@ -464,6 +465,14 @@ class Sqlite:
         row = f"({', '.join('?' * len(own))})"
         first = (now_us, *shared.values())
         return _execute_for(connection, before + values, row, rows, after, first)
+
+    def execute(
+        self, connection: Connection, statement: str, values: Mapping[str, Any]
+    ) -> Sequence[Sequence[Any]]:
+        raw = _unwatched(connection)
+        if raw is None:
+            return execute_parsed(connection, statement, values)
+        return raw.execute(statement, values).fetchall()
 
     def execute_many(
         self, connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]

@@ -168,7 +168,9 @@ def commit(  # noqa: PLR0913 - all that one transaction writes
     if batch.samples:
         quarantine.keep_samples(connection, stream.no, batch.samples, now_us)
     if written.deviations:
-        fencing.count_deviations(connection, "instep_stream", stream.no, written.deviations)
+        fencing.count_deviations(
+            connection, dialect, "instep_stream", stream.no, written.deviations
+        )
     handle()
     if options.journal is not Journal.OFF:
         journal.trim(connection, dialect, options, len(batch.records) + result.swept, now_us)

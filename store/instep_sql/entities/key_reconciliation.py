@@ -507,26 +507,26 @@ def _allow_overwrite(
     """Let the rows of a baseline overwrite what an earlier one has stated, whatever our clock said
     then; where they compare with no log (lineage 0), also what the stream has stated before (A14).
     """
-    statement = text(
+    statement = (
         "UPDATE instep_entity SET lineage = -1 "
         "WHERE stream_no = :no AND (token = '' OR :lineage = 0) "
         f"AND key IN {dialect.members('keys')}"
     )
-    connection.execute(statement, {"no": no, "lineage": lineage, "keys": json_array(keys)})
+    values = {"no": no, "lineage": lineage, "keys": json_array(keys)}
+    dialect.execute(connection, statement, values)
 
 
 def mark_proven(
     connection: Connection, dialect: Dialect, no: int, attempt: int, keys: Collection[str]
 ) -> None:
     """Mark the entities that the baseline shows, also where a newer record keeps its content."""
-    connection.execute(
-        text(
-            "UPDATE instep_entity SET attempt = :attempt, proven = 1 "
-            "WHERE stream_no = :no AND (attempt < :attempt OR proven = 0) "
-            f"AND key IN {dialect.members('keys')}"
-        ),
-        {"no": no, "attempt": attempt, "keys": json_array(keys)},
+    statement = (
+        "UPDATE instep_entity SET attempt = :attempt, proven = 1 "
+        "WHERE stream_no = :no AND (attempt < :attempt OR proven = 0) "
+        f"AND key IN {dialect.members('keys')}"
     )
+    values = {"no": no, "attempt": attempt, "keys": json_array(keys)}
+    dialect.execute(connection, statement, values)
 
 
 def find_tombstones(
@@ -535,11 +535,11 @@ def find_tombstones(
     """The ended entities among these keys or uuids."""
     columns = "key, uuid, lineage, attempt, appended_at_us"
     members = dialect.members("names")
-    query = text(
+    query = (
         f"SELECT {columns} FROM instep_tombstone WHERE stream_no = :no AND key IN {members} "
         f"UNION SELECT {columns} FROM instep_tombstone WHERE stream_no = :no AND uuid IN {members}"
     )
-    rows = connection.execute(query, {"no": no, "names": json_array(names)})
+    rows = dialect.execute(connection, query, {"no": no, "names": json_array(names)})
     return [Tombstone(*row) for row in rows]
 
 

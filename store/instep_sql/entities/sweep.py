@@ -20,10 +20,10 @@ from instep_sql.options import Journal
 
 __all__ = ["SweepResult", "estimate_sweep", "sweep"]
 
-_WINDOW: Final = text("""
+_WINDOW: Final = """
     SELECT max(id) AS upto, count(*) AS size
     FROM (SELECT id FROM instep_entity WHERE id > :cursor ORDER BY id LIMIT :size) AS chunk
-""")
+"""
 _ALL_UNMARKED: Final = "stream_no = :no AND attempt < :attempt"
 # With a sign the column uses no index: SQLite would read all keys of the stream at each step.
 _IN_WINDOW: Final = "+stream_no = :no AND id > :cursor AND id <= :upto"
@@ -70,8 +70,9 @@ def sweep(
     """
     if step.readable is None and holds_all(step.holds):
         return _keep_all(connection, dialect, stream, step, mode, now_us)
-    window = connection.execute(_WINDOW, {"cursor": step.cursor, "size": step.limit_records}).one()
-    upto = step.cursor if window.upto is None else window.upto
+    values = {"cursor": step.cursor, "size": step.limit_records}
+    ((last, size),) = dialect.execute(connection, _WINDOW, values)
+    upto = step.cursor if last is None else last
     rows = {"no": stream.no, "cursor": step.cursor, "upto": upto, "attempt": step.attempt}
     doomed, named = _UNMARKED, dict[str, Any](rows)
     if step.readable is not None:
@@ -83,7 +84,7 @@ def sweep(
         # First, since it tells what is about to go.
         journal.append_swept(connection, doomed, named, mode, now_us)
     removal = f"DELETE FROM instep_entity WHERE {doomed} RETURNING key"
-    keys = connection.execute(text(removal), named).scalars().all()
+    keys = [key for (key,) in dialect.execute(connection, removal, named)]
     kept = 0
     if step.readable is not None:
         # No GET shows the other classes: their unmarked entities are kept, as unproven.
@@ -105,7 +106,7 @@ def sweep(
         left = f"SELECT count(*) FROM instep_entity WHERE {_UNMARKED}"
         kept += connection.execute(text(left), rows).scalar_one()
         unproven.note_held(connection, stream.no, step, _UNMARKED, rows, now_us)
-    done = window.size < step.limit_records
+    done = size < step.limit_records
     if done:
         _finish(connection, dialect, stream, step, mode, now_us)
     return SweepResult(keys, upto, done, kept)

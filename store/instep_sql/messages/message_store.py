@@ -144,7 +144,7 @@ class SqlMessageStore:
                 dead_letter.trim_discarded(connection, receiver.no, group.discards_kept)
             if group.deviations:
                 fencing.count_deviations(
-                    connection, "instep_receiver", receiver.no, group.deviations
+                    connection, self._dialect, "instep_receiver", receiver.no, group.deviations
                 )
             self._trimmer.trim(connection, group)
             return numbers

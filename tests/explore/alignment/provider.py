@@ -153,6 +153,9 @@ class Provider(NamedTuple):
         log, place, at_s = map(int, token.split("."))
         if log != (0 if self.kept.tokens_by_place else self.logs) or place >= self.next_place:
             return None
+        # A token names a record (3.10): one with another time was of a log that is gone.
+        if any(entry.place == place and entry.at_s != at_s for entry in self.log):
+            return None
         if self.kept.compacted:
             return None if now_s - at_s > self.kept.tombstone_retention_s else place
         oldest = self.log[0].place if self.log else self.next_place

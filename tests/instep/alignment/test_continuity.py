@@ -89,6 +89,23 @@ def test_a_partition_that_had_nothing_yet_goes_on_at_its_very_first_record() -> 
     assert classify(later, attempt) is Continuity.CONTINUED
 
 
+def test_a2_a_partition_that_nothing_is_known_of_proves_nothing() -> None:
+    """In an attempt that was interrupted the log may be another one, whose first record it is."""
+    position = msgspec.structs.replace(after(), unaligned_attempts=1)
+    of_another = msgspec.structs.replace(record(4, at_s=100), partition="1")
+    check = ContinuityCheck()
+    check.opened(position, resumed=True)
+    kept, found = check.sift([of_another], position, young_us=None)
+    assert (kept, found) == ([], (Continuity.DOUBTFUL, of_another))
+    assert check.unproven
+    # Behind a record of a partition that proves it, or behind a probe, there is no doubt.
+    ours = record(9)
+    assert check.sift([of_another, ours], position, young_us=None) == ([of_another, ours], None)
+    check.opened(position, resumed=True)
+    check.prove(record(4), of_another)
+    assert check.sift([of_another], position, young_us=None) == ([of_another], None)
+
+
 def test_a_record_of_another_partition_does_not_hide_a_new_log() -> None:
     """Partition 1 of the rebuilt log was committed before partition 0 was received."""
     position = after()

@@ -7,7 +7,17 @@ import pytest
 from instep.model.ranges import Ranges
 from instep.sequencing.effects import Decision
 from instep.sequencing.ends import NumberEnd, RecordedEnd, resolve_ends
-from instep.sequencing.events import Cancel, Close, Fill, GiveUp, Realigned, Replayed, Reset, Resume
+from instep.sequencing.events import (
+    Cancel,
+    Close,
+    Fill,
+    GiveUp,
+    Realigned,
+    Receive,
+    Replayed,
+    Reset,
+    Resume,
+)
 from instep.sequencing.gaps import GapPolicy
 from instep.sequencing.operator_actions import OperatorAction, why_not
 from instep.sequencing.sequencer import Sequencer
@@ -51,6 +61,22 @@ def failed_with(*numbers: int) -> Sequencer:
     sequencer.tick(T0_US + US)
     assert sequencer.phase is SequencePhase.FAILED
     return committed(sequencer)
+
+
+@pytest.mark.parametrize(
+    ("kept", "refused", "recorded"),
+    [(2, 3, [(2, 2, "failed"), (1, 1, "lost")]), (3, 2, [(3, 3, "failed"), (1, 2, "lost")])],
+)
+def test_s13_what_comes_with_the_close_is_refused_and_has_an_end_where_delivery_passes_it(
+    kept: int, refused: int, recorded: list[tuple[int, int, str]]
+) -> None:
+    sequencer = Sequencer(SequencerSettings(incomplete=IncompleteBehavior.DISCARD))
+    received(sequencer, kept)
+    committed(sequencer)
+    closing = sequencer.apply([Receive(numbered(refused)), Close()], T0_US)
+    assert [message.number for message, _ in closing.refused] == [refused]
+    assert ends(closing) == recorded
+    assert sequencer.next_number - 1 == kept
 
 
 def test_s13_each_number_has_an_end() -> None:

@@ -11,6 +11,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from instep_tapi_provider import Faults, Provider, ProviderSettings, topology_context
+from tests.instep_tapi.hostile_kit import hostile
+from tests.instep_tapi.small_provider_kit import SmallProvider, node
 from tests.json_names_kit import check_names
 
 pytestmark = pytest.mark.asyncio
@@ -116,3 +118,15 @@ async def test_what_cannot_be_read_is_an_error_and_no_verdict(tmp_path: Path) ->
     code, _, err = await instep("trace", str(bad), "--protocol", "tapi")
     assert code == 2
     assert "bad.jsonl:1" in err
+
+
+async def test_the_records_that_prove_a_break_are_shown_as_they_came() -> None:
+    first, overtaken = node("b", 2), node("c", 1, second=1)
+    small = SmallProvider("NODE", log=[node("a", 0), first, overtaken], storage="COMPACTED")
+    async with hostile(small.serve) as url:
+        code, out, err = await instep("tapi", url, "--minutes", "0.02", "--format", "json")
+    assert code == 1, err
+    found = {one["rule"]: one for one in json.loads(out)["rules"]}
+    order = found["tapi-order"]
+    assert order["status"] == "broken"
+    assert [one["body"].encode() for one in order["evidence"]] == [first, overtaken]

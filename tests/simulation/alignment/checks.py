@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -27,6 +27,10 @@ _ENTITIES: Final = """
 """
 _US: Final = 1_000_000
 _SILENCE_PROVES_NOTHING: Final = ("truncated", "full-history", "emulated")
+
+
+_ID: Final = 1
+"""The column of the id."""
 
 
 class ViolationError(AssertionError):
@@ -56,7 +60,9 @@ class Checks:
         self._world = world
         self._guard_records = guard_records
         self._database = sqlite3.connect(path, isolation_level=None)
+        self._found: list[tuple[Any, ...]] = []
         self.rows: dict[str, Row] = {}
+        """By entity-key. A row that stays as it is stays the same object."""
         self.position = Position()
         self._starts: set[tuple[str, int]] = set()
         """Origin and provider's time of every opening from the start of a log."""
@@ -164,10 +170,19 @@ class Checks:
         return self.position.attempt, self.position.attempt_started_at_us
 
     def fetch(self) -> dict[str, Row]:
+        found = self._database.execute(_ENTITIES).fetchall()
+        if found == self._found:
+            return self.rows
+        before = {row.id: row for row in self.rows.values()}
         rows: dict[str, Row] = {}
-        for row in map(Row._make, self._database.execute(_ENTITIES)):
+        for each in found:
+            row = before.get(each[_ID])
+            if row != each:
+                row = Row(*each)
+            assert row is not None
             key = self._world.provider.key_of(row.key, row.envelope)
-            self._require(key not in rows, f"{key} has two rows")
+            if key in rows:
+                raise ViolationError(f"{key} has two rows")
             rows[key] = row
         return rows
 
@@ -192,7 +207,7 @@ class Checks:
         if aligned and self._world.log_options.baseline:
             # What was compared with a baseline is decided now: all of it is checked again.
             self._checked.clear()
-        self.rows, self.position = after, batch.position
+        self.rows, self._found, self.position = after, list(after.values()), batch.position
         self._began_s.setdefault(batch.position.attempt, self._world.loop.time())
         if moved or batch.records:
             self._not_ahead()
@@ -213,9 +228,11 @@ class Checks:
             if not self._world.log_options.records:
                 same = same and not found.unknown
             self._require(same, f"the stored position is not the batch's: {stored} / {new}")
-        self._require(new.ordinal == old.ordinal + 1, f"ordinal {old.ordinal} to {new.ordinal}")
+        if new.ordinal != old.ordinal + 1:
+            raise ViolationError(f"ordinal {old.ordinal} to {new.ordinal}")
         for name in ("attempt", "lineage", "records"):
-            self._require(getattr(new, name) >= getattr(old, name), f"{name} went back")
+            if getattr(new, name) < getattr(old, name):
+                raise ViolationError(f"{name} went back")
         self._world.trace(
             f"commit {new.ordinal} {new.phase} attempt={new.attempt} lineage={new.lineage} "
             f"records={len(batch.records)} offsets={list(new.offsets.values())}"
@@ -237,6 +254,8 @@ class Checks:
         attempt = batch.position.attempt
         for key, row in after.items():
             old = before.get(key)
+            if old is row:
+                continue
             if old is not None:
                 self._require(row.attempt >= old.attempt, "a mark went back")
                 if _is_older(row, old):
@@ -249,10 +268,10 @@ class Checks:
     def _rows_are_stated(self, before: dict[str, Row], after: dict[str, Row]) -> None:
         """What a row holds was stated of this very entity."""
         for key, row in after.items():
-            if before.get(key) is not row and before.get(key) != row:
+            if before.get(key) is not row:
                 uuid = key.rpartition(":")[2]
-                stated = row.body.startswith(b'{"uuid":"%s",' % uuid.encode())
-                self._require(stated, f"{key} holds the body {row.body!r}")
+                if not row.body.startswith(b'{"uuid":"%s",' % uuid.encode()):
+                    raise ViolationError(f"{key} holds the body {row.body!r}")
 
     def _vanished(self, before: dict[str, Row], after: dict[str, Row], batch: Batch) -> None:
         position = batch.position
@@ -264,7 +283,8 @@ class Checks:
             # On one connection, once aligned, the order of arrival counts, and no clock (A21).
             compares = position.phase is not Phase.ALIGNED or position.offsets
             older = compares and all(_is_before(end, before[key], position) for end in ended[key])
-            self._require(not older, f"{key} was ended by a record from before {before[key]}")
+            if older:
+                raise ViolationError(f"{key} was ended by a record from before {before[key]}")
         # A row that a baseline has by uuid may be stated at another place: it has moved.
         moved = {row.key for row in after.values()}
         gone = [
@@ -360,13 +380,14 @@ class Checks:
                 return instance.log, place.ordinal
         return None
 
-    def _is_stored(self, log: SimLog, record: LogRecord) -> None:
+    def _is_stored(  # noqa: C901, PLR0912 - one case a reason
+        self, log: SimLog, record: LogRecord
+    ) -> None:
         key = record.key
         if key in self._world.unreliable:
             return
         row = self.rows.get(key)
         appended_us = int(record.appended_s * 1000) * 1000
-        place = f"{record.kind} of {key} at {record.partition}/{record.offset}"
         baseline = self._world.log_options.baseline
         if _ends(record):
             newer = row is not None and (
@@ -378,10 +399,8 @@ class Checks:
             due = row is not None and baseline and row.attempt < self.position.attempt
             # What it states may have been made anew since, which the stream has not come to yet.
             anew = row is not None and not row.token and log.by_key[key][-1] is not record
-            self._require(
-                row is None or newer or due or (baseline and anew),
-                f"the position is ahead: {place} is not done",
-            )
+            if not (row is None or newer or due or (baseline and anew)):
+                raise ViolationError(f"the position is ahead: {_place(record)} is not done")
             return
         if baseline and log.by_key[key][-1] is not record:
             # A baseline may have shown what the stream has not come to yet.
@@ -389,23 +408,30 @@ class Checks:
         if baseline and row is not None and row.attempt < self.position.attempt:
             # What was stated before the opening of a baseline and is not shown by it: as above.
             before = appended_us <= self.position.attempt_started_at_us
-            self._require(before, f"the position is ahead: {place} is not marked")
+            if not before:
+                raise ViolationError(f"the position is ahead: {_place(record)} is not marked")
             return
         if row is None and (self._ended_further_on(log, record) or self._left_out(log, record)):
             return
-        self._require(row is not None, f"the position is ahead: {place} is not stored")
-        assert row is not None
+        if row is None:
+            raise ViolationError(f"the position is ahead: {_place(record)} is not stored")
         if not row.token:
             # A baseline is dated by an estimate of the provider's clock; what it shows is not.
             # Until its sweep, the clock may turn out to have been set.
             decided = self.position.phase is Phase.ALIGNED
             shown = self._world.provider.states(record.data, row.body)
-            self._require(shown or not decided, f"{place} is not what the baseline shows")
+            if decided and not shown:
+                raise ViolationError(f"{_place(record)} is not what the baseline shows")
             return
         if row.offset >= 0 and row.lineage == self.position.lineage:
-            self._require(row.offset >= record.offset, f"{place} is stored as of {row.offset}")
-        else:
-            self._require(row.appended_at_us >= appended_us, f"{place} is stored as of before")
+            if row.offset < record.offset:
+                raise ViolationError(f"{_place(record)} is stored as of {row.offset}")
+        elif row.appended_at_us < appended_us:
+            raise ViolationError(f"{_place(record)} is stored as of before")
+
+
+def _place(record: LogRecord) -> str:
+    return f"{record.kind} of {record.key} at {record.partition}/{record.offset}"
 
 
 def _ends(record: LogRecord) -> bool:

@@ -215,7 +215,7 @@ class SimFeed(Feed):
         self._fragmented = False
         """… but between the fragments of a message."""
         self._listener = Listener(str(next(_clients)), "", self.cut)
-        instance.stream.listeners.add(self._listener)
+        instance.stream.listeners[self._listener] = None
         world.feeds.append(self)
         # The provider's clock as the consumer computes it.
         self._opened_us = int(now() * 1_000_000) + self.clock_offset_us
@@ -268,7 +268,7 @@ class SimFeed(Feed):
             self._signs.note(self._world.loop.time(), under_way=self._fragmented)
 
     def close(self) -> None:
-        self._instance.stream.listeners.discard(self._listener)
+        self._instance.stream.listeners.pop(self._listener, None)
         self._world.feeds.remove(self)
 
     async def receive(self) -> RecordChunk:

@@ -128,6 +128,8 @@ class Instance:
         self.empty = False
         """Whether its log is not filled yet: changes do not reach it."""
         self._known: list[str] = []
+        self._described: tuple[str, LogSettings] | None = None
+        self._info: StreamInfo
         self._rng = rng
         self._now = now
         self._options = options
@@ -215,7 +217,7 @@ class Instance:
 
     def cut(self) -> None:
         """Cut every connection."""
-        for listener in sorted(self.stream.listeners, key=lambda one: int(one.client_id)):
+        for listener in list(self.stream.listeners):
             listener.drop()
 
     def go_down(self) -> None:
@@ -238,6 +240,12 @@ class Instance:
 
     def info(self) -> StreamInfo:
         """As `TapiSource.discover` would describe it."""
+        described = (self.stream.uuid, self._log_settings)
+        if self._described != described:
+            self._described, self._info = described, self._describe()
+        return self._info
+
+    def _describe(self) -> StreamInfo:
         options = self._options
         baseline, forgetful = options.baseline, options.storage == "forgetful"
         emulated = options.storage == "emulated"

@@ -8,11 +8,11 @@ import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from sqlalchemy import Connection, Engine, event
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import Engine, event
 
 from instep.errors import StoreUnavailableError
 from instep.model.batches import Batch, CommitResult
@@ -79,8 +79,7 @@ class Worker:
 
         def made() -> Engine:
             engine = make()
-            event.listen(engine, "before_cursor_execute", self._before_statement)
-            event.listen(engine, "commit", self._before_commit)
+            event.listen(engine, "do_connect", self._connect)
             self._engines.append(engine)
             return engine
 
@@ -151,14 +150,28 @@ class Worker:
         else:
             future.set_exception(error)
 
-    def _before_statement(self, *_: object) -> None:
-        if self._fails_at is None or self._fails_at < 0:
-            return
+    def _connect(
+        self, _dialect: object, _record: object, _args: object, options: dict[str, Any]
+    ) -> None:
+        """Let the driver's connection fail. Nothing listens to SQLAlchemy: the store works as it
+        does elsewhere.
+        """
+        options["factory"] = partial(_Connection, self)
+
+    @property
+    def fails(self) -> bool:
+        """Whether a statement of this transaction is to fail."""
+        return self._fails_at is not None and self._fails_at >= 0
+
+    def before_statement(self) -> None:
+        """Call before each statement of such a transaction."""
+        assert self._fails_at is not None
         if self._fails_at == 0:
             self._fail()
         self._fails_at -= 1
 
-    def _before_commit(self, _connection: Connection) -> None:
+    def before_commit(self) -> None:
+        """Call before each commit."""
         if self._fails_at == -1:
             self._fail()
         self._committed = True
@@ -167,7 +180,7 @@ class Worker:
         self._fails_at = None
         error = sqlite3.OperationalError("made by the simulation")
         error.sqlite_errorcode = self._failure
-        raise OperationalError("simulated", {}, error)
+        raise error
 
     def die(self) -> None:
         """The process is gone: transactions that have not begun never do, and the results of the
@@ -176,3 +189,41 @@ class Worker:
         self.dead = True
         for engine in self._engines:
             engine.dispose()
+
+
+class _Connection(sqlite3.Connection):
+    """The driver's connection, whose statements fail when the worker says so."""
+
+    def __init__(self, worker: Worker, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.worker = worker
+
+    def cursor(self, _factory: object = None) -> _Cursor:  # type: ignore[override]
+        return super().cursor(_Cursor)
+
+    def execute(self, statement: str, *values: Any) -> _Cursor:
+        return self.cursor().execute(statement, *values)
+
+    def executemany(self, statement: str, *values: Any) -> _Cursor:
+        return self.cursor().executemany(statement, *values)
+
+    def commit(self) -> None:
+        self.worker.before_commit()
+        super().commit()
+
+    def fail(self, statement: str) -> None:
+        """Fail if the worker says so. Settings of the connection come before its transactions."""
+        if self.worker.fails and (self.in_transaction or statement.startswith("BEGIN")):
+            self.worker.before_statement()
+
+
+class _Cursor(sqlite3.Cursor):
+    connection: _Connection
+
+    def execute(self, statement: str, *values: Any) -> Self:
+        self.connection.fail(statement)
+        return super().execute(statement, *values)
+
+    def executemany(self, statement: str, *values: Any) -> Self:
+        self.connection.fail(statement)
+        return super().executemany(statement, *values)

@@ -7,7 +7,7 @@ in the worker thread takes at most a tenth longer than the fastest asynchronous 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
@@ -36,6 +36,7 @@ from instep_sql.engine.dialect import (
     StoredRow,
     Updates,
     columns_of,
+    execute_parsed,
     shared_values,
 )
 from instep_sql.engine.journal_insert import APPEND_COLUMNS, append_sql
@@ -339,6 +340,11 @@ class Postgres:
         return (
             _cursor(connection).execute((statement + " ORDER BY number").encode(), values).rowcount
         )
+
+    def execute(
+        self, connection: Connection, statement: str, values: Mapping[str, Any]
+    ) -> Sequence[Sequence[Any]]:
+        return execute_parsed(connection, statement, values)
 
     def execute_many(
         self, connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]
