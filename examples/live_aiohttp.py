@@ -15,8 +15,7 @@ from contextlib import suppress
 from aiohttp import web
 from simulation import run, store_options
 
-from instep import Change, Consumer
-from instep.errors import ChangesTrimmedError, JournalDivergedError
+from instep import Change, ChangesTrimmedError, Consumer, JournalDivergedError
 from instep_sql import SqlReader, SqlStore
 from instep_tapi import TapiSource, read_options
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from instep.alignment.lag import Fidelity
     from instep.alignment.settings import AlignmentSettings
     from instep.config.options import read_table
+    from instep.config.plugins import open_reader
     from instep.config.secret import Secret
     from instep.config.shown import shown_table
     from instep.errors import (
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from instep.model.position import Phase, Position
     from instep.model.records import Record, RecordChunk, RecordHeader, RecordType, Unreadable
     from instep.model.streams import Mode, Start, StreamInfo, StreamState, SweepEstimate
+    from instep.ports.listener import Receipt, ReceiptOutcome
     from instep.ports.message_store import Handler, HandlerConnection
     from instep.ports.plugin import SinkPlugin, SourcePlugin, TargetPlugin
     from instep.ports.publish_target import PublishTarget
@@ -126,6 +128,8 @@ __all__ = [
     "PublishTarget",
     "Publisher",
     "Quarantined",
+    "Receipt",
+    "ReceiptOutcome",
     "Receiver",
     "Record",
     "RecordChunk",
@@ -165,6 +169,7 @@ __all__ = [
     "UnreadableStreamError",
     "Verdict",
     "is_held",
+    "open_reader",
     "process_error",
     "read_table",
     "shown_table",
@@ -181,6 +186,7 @@ if not TYPE_CHECKING:  # a type checker would believe every name of `__getattr__
             "instep.alignment.lag": ("Fidelity",),
             "instep.alignment.settings": ("AlignmentSettings",),
             "instep.config.options": ("read_table",),
+            "instep.config.plugins": ("open_reader",),
             "instep.config.secret": ("Secret",),
             "instep.config.shown": ("shown_table",),
             "instep.errors": (
@@ -231,6 +237,7 @@ if not TYPE_CHECKING:  # a type checker would believe every name of `__getattr__
                 "Unreadable",
             ),
             "instep.model.streams": ("Mode", "Start", "StreamInfo", "StreamState", "SweepEstimate"),
+            "instep.ports.listener": ("Receipt", "ReceiptOutcome"),
             "instep.ports.message_store": ("Handler", "HandlerConnection"),
             "instep.ports.plugin": ("SinkPlugin", "SourcePlugin", "TargetPlugin"),
             "instep.ports.publish_target": ("PublishTarget",),
