@@ -19,6 +19,7 @@ NAMES = {
         "Change",
         "ChangeKind",
         "ChangesTrimmedError",
+        "CloudEvent",
         "CommitResult",
         "ConfigurationError",
         "Consumer",

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         UnreadableStreamError,
     )
     from instep.model.batches import Batch, CommitResult, SweepStep
+    from instep.model.cloud_events import CloudEvent
     from instep.model.entities import Change, ChangeKind, Quarantined, StoredEntity, StreamStatus
     from instep.model.messages import Message, StoredMessage
     from instep.model.ordering import supersedes, supersedes_sql
@@ -91,6 +92,7 @@ __all__ = [
     "Change",
     "ChangeKind",
     "ChangesTrimmedError",
+    "CloudEvent",
     "CommitResult",
     "ConfigurationError",
     "Consumer",
@@ -219,6 +221,7 @@ if not TYPE_CHECKING:  # a type checker would believe every name of `__getattr__
                 "UnreadableStreamError",
             ),
             "instep.model.batches": ("Batch", "CommitResult", "SweepStep"),
+            "instep.model.cloud_events": ("CloudEvent",),
             "instep.model.entities": (
                 "Change",
                 "ChangeKind",
