@@ -96,12 +96,14 @@ def machine(table: Table[State, Event], start: State, good: State, bad: State) -
     return "\n".join(["digraph {", _LOOK + "\n".join(lines), "}\n"])
 
 
-def record_path() -> str:
-    """The DOT source of the way of a record, from the provider to those who ask."""
+def record_path(*, tall: bool = False) -> str:
+    """The DOT source of the way of a record, from the provider to those who ask: from left to
+    right, or from top to bottom, for a phone.
+    """
     return f"""\
 digraph {{
 {_LOOK}
-  graph [rankdir=LR, ranksep=0.28, pad=0.1]
+  graph [rankdir={"TB" if tall else "LR"}, ranksep=0.28, pad=0.1]
   node [margin="0.12,0.08", fontsize=12]
   provider [label=<<b>provider</b><br/>sends records>, {_QUIET}]
   read [label=<<b>read</b><br/>resume by token,<br/>decode, quarantine>]
@@ -203,6 +205,10 @@ def _record() -> tuple[str, str, str]:
     return record_path(), "The way of a record", ""
 
 
+def _record_tall() -> tuple[str, str, str]:
+    return record_path(tall=True), "The way of a record", ""
+
+
 def _sequencer_calls() -> tuple[str, str, str]:
     return sequencer_calls(), "The calls to a sequencer that is used alone", ""
 
@@ -217,6 +223,7 @@ PICTURES: dict[str, Callable[[], tuple[str, str, str]]] = {
     "alignment.svg": _alignment,
     "sequence.svg": _sequence,
     "record.svg": _record,
+    "record-tall.svg": _record_tall,
     "sequencer-calls.svg": _sequencer_calls,
     **{f"rooms-{package}.svg": partial(_rooms, package) for package in rooms.packages(TREE)},
 }

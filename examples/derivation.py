@@ -22,9 +22,8 @@ from unittest.mock import patch
 
 import msgspec
 
-from instep import Consumer, Record, RecordType
+from instep import Consumer, Record, RecordChunk, RecordType
 from instep.config import derivations
-from instep.model import RecordChunk
 from instep.ports import (
     Changes,
     Column,

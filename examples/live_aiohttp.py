@@ -11,12 +11,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import lru_cache
 
 from aiohttp import web
 from simulation import run, store_options
 
-from instep import Change, Consumer
-from instep.errors import ChangesTrimmedError, JournalDivergedError
+from instep import Change, ChangesTrimmedError, Consumer, JournalDivergedError
 from instep_sql import SqlReader, SqlStore
 from instep_tapi import TapiSource, read_options
 
@@ -36,6 +36,7 @@ def place_of(change: Change) -> str:
     return f"{change.cursor}-{change.epoch}"
 
 
+@lru_cache(maxsize=1_000)  # one encoding serves all browsers
 def told(change: Change) -> str:
     """What a browser is told of a change. An entity that has ended has no body."""
     entity = json.loads(change.body) if change.body else None

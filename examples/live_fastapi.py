@@ -17,8 +17,7 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from live_aiohttp import PAGE, changes_after, place_of, told
 from simulation import run, store_options
 
-from instep import Consumer
-from instep.errors import ChangesTrimmedError, JournalDivergedError
+from instep import ChangesTrimmedError, Consumer, JournalDivergedError
 from instep_sql import SqlReader, SqlStore
 from instep_tapi import TapiSource, read_options
 

@@ -1,6 +1,6 @@
 """A sink of your own: entities and positions in one JSON file, replaced whole with each commit.
 
-It is small, so it shows what every sink has to do (`instep.ports.sink.Sink`): the comparison of
+It is small, so it shows what every sink has to do (`instep.Sink`): the comparison of
 rule A3, the marks, the sweep, and one commit for all of it. It fits some thousand entities, not
 more. It runs on its own, too, and says what it holds:
 
@@ -20,19 +20,24 @@ from typing import Any
 import msgspec
 
 from instep import (
+    Batch,
+    CommitResult,
     ConfigurationError,
     Consumer,
     FencedError,
     Mode,
     Position,
     Record,
+    Sink,
+    StoreReader,
     StoreUnavailableError,
     StreamInfo,
+    SweepEstimate,
+    SweepStep,
+    Unreadable,
+    is_held,
+    supersedes,
 )
-from instep.alignment import is_held
-from instep.model import Batch, CommitResult, SweepEstimate, SweepStep, Unreadable
-from instep.model.ordering import supersedes
-from instep.ports import Sink, StoreReader
 from instep_tapi import TapiSource, read_options
 
 

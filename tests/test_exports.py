@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 
 import pytest
 
@@ -16,17 +18,22 @@ NAMES = {
         "Batch",
         "Change",
         "ChangeKind",
+        "ChangesTrimmedError",
+        "CloudEvent",
         "CommitResult",
         "ConfigurationError",
         "Consumer",
         "ConsumerEvent",
         "ConsumerSettings",
         "ConsumerState",
+        "DerivationOffError",
+        "DiscoveryError",
         "Environment",
         "Feed",
         "FencedError",
         "Fidelity",
         "Finding",
+        "FrameTooBigError",
         "Group",
         "Handler",
         "HandlerConnection",
@@ -34,9 +41,14 @@ NAMES = {
         "InstepError",
         "IntakeHealth",
         "IntakeSettings",
+        "JournalDivergedError",
+        "JournalOffError",
         "LeaseLostError",
         "Message",
         "Mode",
+        "NoStoreError",
+        "NoStreamError",
+        "NotAlignedError",
         "NumberedRecords",
         "OnHandlerFailure",
         "PairHealth",
@@ -45,6 +57,8 @@ NAMES = {
         "PublishTarget",
         "Publisher",
         "Quarantined",
+        "Receipt",
+        "ReceiptOutcome",
         "Receiver",
         "Record",
         "RecordChunk",
@@ -63,6 +77,7 @@ NAMES = {
         "Start",
         "StoreReader",
         "StoreUnavailableError",
+        "StoreVersionError",
         "StoredEntity",
         "StoredMessage",
         "StreamGoneError",
@@ -75,11 +90,15 @@ NAMES = {
         "SweepHeldError",
         "SweepStep",
         "TargetPlugin",
+        "TlsError",
         "TokenRefusedError",
         "UnreachableError",
         "Unreadable",
+        "UnreadableRecordsError",
+        "UnreadableStreamError",
         "Verdict",
         "is_held",
+        "open_reader",
         "process_error",
         "read_table",
         "shown_table",
@@ -368,3 +387,26 @@ def test_the_public_names_are_these(module: str) -> None:
 def test_every_public_name_is_there(module: str) -> None:
     imported = importlib.import_module(module)
     assert [name for name in NAMES[module] if not hasattr(imported, name)] == []
+
+
+def test_every_error_can_be_imported_from_the_sdk() -> None:
+    classes = vars(importlib.import_module("instep.errors")).values()
+    errors = {one.__name__ for one in classes if inspect.isclass(one)}
+    errors = {name for name in errors if name.endswith("Error")}
+    assert len(errors) > 20
+    assert errors - set(NAMES["instep"]) == set()
+
+
+@pytest.mark.parametrize("module", NAMES)
+def test_a_type_checker_finds_a_misspelt_import(module: str) -> None:
+    """A `__getattr__` that a checker sees makes it believe every name."""
+    tree = ast.parse(inspect.getsource(importlib.import_module(module)))
+    bound = {
+        name.id
+        for statement in tree.body
+        if isinstance(statement, ast.Assign)
+        for target in statement.targets
+        for name in ast.walk(target)
+        if isinstance(name, ast.Name)
+    }
+    assert "__getattr__" not in bound

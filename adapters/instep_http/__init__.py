@@ -77,62 +77,63 @@ __all__ = [
     "shown",
     "source_error",
 ]
-__getattr__, __dir__ = lazy_exports(
-    globals(),
-    {
-        "instep_http.address_policy": (
-            "ANY_ADDRESS",
-            "PUBLIC_ONLY",
-            "AddressPolicy",
-        ),
-        "instep_http.client": (
-            "Answer",
-            "ClientSettings",
-            "GuardedClient",
-            "post_with_retries",
-        ),
-        "instep_http.cloud_events": ("CloudEventsTarget",),
-        "instep_http.connection_limits": ("is_loopback",),
-        "instep_http.errors": (
-            "FOREIGN_ERRORS",
-            "retry_later",
-            "source_error",
-        ),
-        "instep_http.listen_options": (
-            "ListenOptions",
-            "ListenTls",
-            "check_authenticated",
-            "read_listen_table",
-        ),
-        "instep_http.redirects": (
-            "NO_REDIRECTS",
-            "SAME_ORIGIN",
-            "KeepMethod",
-            "RedirectPolicy",
-            "SameOrigin",
-        ),
-        "instep_http.server": (
-            "BoundedServer",
-            "Handler",
-            "MessageSocket",
-            "Request",
-            "Response",
-            "ServerLimits",
-            "WebSocketHandler",
-            "problem",
-        ),
-        "instep_http.tls": (
-            "TlsOptions",
-            "check_files",
-            "client_context",
-            "server_context",
-        ),
-        "instep_http.urls": (
-            "check_url",
-            "parse_url",
-            "read_listen",
-            "shown",
-        ),
-        "instep_http.webhook": ("Webhook",),
-    },
-)
+if not TYPE_CHECKING:  # a type checker would believe every name of `__getattr__`
+    __getattr__, __dir__ = lazy_exports(
+        globals(),
+        {
+            "instep_http.address_policy": (
+                "ANY_ADDRESS",
+                "PUBLIC_ONLY",
+                "AddressPolicy",
+            ),
+            "instep_http.client": (
+                "Answer",
+                "ClientSettings",
+                "GuardedClient",
+                "post_with_retries",
+            ),
+            "instep_http.cloud_events": ("CloudEventsTarget",),
+            "instep_http.connection_limits": ("is_loopback",),
+            "instep_http.errors": (
+                "FOREIGN_ERRORS",
+                "retry_later",
+                "source_error",
+            ),
+            "instep_http.listen_options": (
+                "ListenOptions",
+                "ListenTls",
+                "check_authenticated",
+                "read_listen_table",
+            ),
+            "instep_http.redirects": (
+                "NO_REDIRECTS",
+                "SAME_ORIGIN",
+                "KeepMethod",
+                "RedirectPolicy",
+                "SameOrigin",
+            ),
+            "instep_http.server": (
+                "BoundedServer",
+                "Handler",
+                "MessageSocket",
+                "Request",
+                "Response",
+                "ServerLimits",
+                "WebSocketHandler",
+                "problem",
+            ),
+            "instep_http.tls": (
+                "TlsOptions",
+                "check_files",
+                "client_context",
+                "server_context",
+            ),
+            "instep_http.urls": (
+                "check_url",
+                "parse_url",
+                "read_listen",
+                "shown",
+            ),
+            "instep_http.webhook": ("Webhook",),
+        },
+    )

@@ -33,24 +33,25 @@ __all__ = [
     "TapiSource",
     "read_options",
 ]
-__getattr__, __dir__ = lazy_exports(
-    globals(),
-    {
-        "instep_tapi.deviations": ("DEVIATIONS",),
-        "instep_tapi.options": (
-            "Options",
-            "read_options",
-        ),
-        "instep_tapi.services": (
-            "IN_SERVICE",
-            "ConnectivityServices",
-            "ServiceFailedError",
-            "ServiceRefusedError",
-            "ServiceStaleError",
-            "ServiceTimeoutError",
-            "ServiceUnknownError",
-        ),
-        "instep_tapi.source": ("TapiSource",),
-        "instep_tapi.wire.decoder": ("FrameDecoder",),
-    },
-)
+if not TYPE_CHECKING:  # a type checker would believe every name of `__getattr__`
+    __getattr__, __dir__ = lazy_exports(
+        globals(),
+        {
+            "instep_tapi.deviations": ("DEVIATIONS",),
+            "instep_tapi.options": (
+                "Options",
+                "read_options",
+            ),
+            "instep_tapi.services": (
+                "IN_SERVICE",
+                "ConnectivityServices",
+                "ServiceFailedError",
+                "ServiceRefusedError",
+                "ServiceStaleError",
+                "ServiceTimeoutError",
+                "ServiceUnknownError",
+            ),
+            "instep_tapi.source": ("TapiSource",),
+            "instep_tapi.wire.decoder": ("FrameDecoder",),
+        },
+    )

@@ -26,27 +26,28 @@ __all__ = [
     "SqlReader",
     "SqlStore",
 ]
-__getattr__, __dir__ = lazy_exports(
-    globals(),
-    {
-        "instep.ports.derivation": ("ProjectedEntity",),
-        "instep_sql.handlers.failed_changes": (
-            "FailedChange",
-            "HandlerStatus",
-        ),
-        "instep_sql.handlers.handler": ("ChangeHandler",),
-        "instep_sql.options": (
-            "Journal",
-            "SqlOptions",
-        ),
-        "instep_sql.projections.projection": (
-            "Field",
-            "Projection",
-        ),
-        "instep_sql.reader": (
-            "ProjectionError",
-            "SqlReader",
-        ),
-        "instep_sql.store": ("SqlStore",),
-    },
-)
+if not TYPE_CHECKING:  # a type checker would believe every name of `__getattr__`
+    __getattr__, __dir__ = lazy_exports(
+        globals(),
+        {
+            "instep.ports.derivation": ("ProjectedEntity",),
+            "instep_sql.handlers.failed_changes": (
+                "FailedChange",
+                "HandlerStatus",
+            ),
+            "instep_sql.handlers.handler": ("ChangeHandler",),
+            "instep_sql.options": (
+                "Journal",
+                "SqlOptions",
+            ),
+            "instep_sql.projections.projection": (
+                "Field",
+                "Projection",
+            ),
+            "instep_sql.reader": (
+                "ProjectionError",
+                "SqlReader",
+            ),
+            "instep_sql.store": ("SqlStore",),
+        },
+    )

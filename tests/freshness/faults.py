@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from instep import Consumer, Subscription
-from instep.config.plugins import store_plugin
+from instep.config.plugins import open_reader
 from instep.errors import InstepError, JournalDivergedError
 from instep.model.batches import Batch
 from instep.model.freshness import FreshnessState
@@ -73,7 +73,7 @@ class _Watch:
     """Looks into a store as an operator does: what it holds, and what it says of itself."""
 
     def __init__(self, url: str) -> None:
-        self.reader: StoreReader = store_plugin(url).reader(url)
+        self.reader: StoreReader = open_reader(url)
 
     async def is_green(self) -> bool:
         found = await self.reader.freshness()
@@ -249,7 +249,7 @@ async def promoted_replica(_folder: Path) -> float:
             replica.wait_for("SELECT count(*) FROM instep_change", 5)
             replica.stop()
             await append(url, 6, 4)
-            reader = store_plugin(url).reader(url)
+            reader = open_reader(url)
             try:
                 subscription = Subscription(reader)
                 batches = aiter(subscription)

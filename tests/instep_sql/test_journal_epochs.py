@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from instep import Subscription
-from instep.config.plugins import store_plugin
+from instep.config.plugins import open_reader
 from instep.errors import JournalDivergedError
 from instep.model.entities import JournalEnd
 from instep.ports.reader import StoreReader
@@ -30,7 +30,7 @@ async def append(url: str, begin: int, count: int) -> None:
 
 async def read(url: str, cursor: int = 0, epoch: str = "") -> tuple[list[str], JournalEnd]:
     """The keys of the changes after a cursor, and where the subscriber stands then."""
-    reader = store_plugin(url).reader(url)
+    reader = open_reader(url)
     try:
         following = Subscription(reader, cursor, epoch=epoch, follow=False)
         keys = [change.key async for batch in following for change in batch]
@@ -48,7 +48,7 @@ async def test_a_cursor_beyond_the_newest_change_is_an_error_and_no_lag_of_zero(
     database: str,
 ) -> None:
     await append(database, 1, 3)
-    reader = store_plugin(database).reader(database)
+    reader = open_reader(database)
     try:
         ahead = Subscription(reader, 103, follow=False)
         with pytest.raises(JournalDivergedError, match="the newest change is 3") as caught:
@@ -160,7 +160,7 @@ async def test_a_promoted_replica_that_lagged_is_seen_at_once_and_later(
         replica.stop()
         await append(url, 6, 4)
         _, late = await read(url)
-        reader: StoreReader = store_plugin(url).reader(url)
+        reader: StoreReader = open_reader(url)
         try:
             running = aiter(Subscription(reader, 3, poll_s=0.01))
             assert len(await anext(running)) == 6

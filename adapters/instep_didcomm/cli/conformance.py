@@ -40,7 +40,7 @@ def didcomm(
     """Judge a sender of DIDComm messages with a sender_order.
 
     It listens and answers as a consumer does, and stores nothing. A rule is held, broken (with the
-    messages that show it, decrypted), or was not seen. Ends with 1 where a MUST is broken. Without
+    messages that show it, decrypted), or was not seen. Ends with 1 if a MUST is broken. Without
     --secrets it reads plaintexts, and cannot ask for what is missing.
     """
     declared = [{"type": one, "sequenced": True} for one in types or ["*"]]

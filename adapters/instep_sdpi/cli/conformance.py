@@ -62,7 +62,7 @@ def sdpi(  # noqa: PLR0917 - options, given by name on the command line
     """Judge a BICEPS provider by the rules of numbered reports.
 
     It subscribes, and confirms the reports. Nothing is stored. A rule is held, broken (with the
-    reports that show it), or was not seen. Ends with 1 where one is broken. A layer between can
+    reports that show it), or was not seen. Ends with 1 if one is broken. A layer between can
     break them as well as the provider.
     """
     from instep.conformance import TraceJudge

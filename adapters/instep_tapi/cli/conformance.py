@@ -75,7 +75,7 @@ def tapi(  # noqa: PLR0917 - a command has as many parameters as options
     By default it reads as a consumer does, one connection a stream, and stores nothing.
     --active does more, each step named before it is done, and all within what the provider states.
 
-    Each rule is held, broken (with what shows it), or was not seen. Ends with 1 where a MUST is
+    Each rule is held, broken (with what shows it), or was not seen. Ends with 1 if a MUST is
     broken. A proxy on the way can break rules as well as the provider.
     """
     from instep.conformance import TraceJudge

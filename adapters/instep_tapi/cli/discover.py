@@ -60,11 +60,11 @@ def discover(  # noqa: PLR0917 - a command has as many parameters as options
     ] = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show what a TAPI provider streams (TR-548 ST-0.2).
+    """Show the streams of a TAPI provider (TR-548 ST-0.2).
 
-    What would be followed, what not, and why.
+    It says of each whether a consumer would follow it, and why.
 
-    Ends with 1 where no stream would be followed, and with 2 where none has an id that was named.
+    Ends with 1 if it would follow none, and with 2 if no stream has an id that you named.
     """
     options = connection(
         url,

@@ -58,16 +58,16 @@ def follow(  # noqa: PLR0917 - a command has as many parameters as options
     proxy: ProxyOption = None,
     root: RootOption = None,
 ) -> None:
-    """Print what a TAPI provider streams, until a signal stops it.
+    """Print the records of a TAPI provider, until a signal stops it.
 
-    Nothing is stored. With --entities, what is true of each entity is worked out in memory:
-    created, updated, deleted, and swept for an end that went unseen while no connection was open.
+    Nothing is stored. With --entities it prints changes: created, updated, deleted, and swept for
+    an entity that ended while no connection was open. It keeps the entities in memory.
     """
     if entities and begin is Start.LATEST:
         raise ConfigurationError(
             "--entities was given with --from latest",
             where="follow",
-            hint="what is true now is read from the oldest record on: leave one of them out",
+            hint="--entities reads from the oldest record on: leave one of them out",
         )
     options = connection(
         url,

@@ -158,7 +158,7 @@ references: Final[Mapping[str, Callable[..., None]]] = {
     "dangling": dangling,
     "skeletons": skeletons,
 }
-"""See where entities stand, and what refers to them."""
+"""See where entities stand, and which entities refer to them."""
 
 
 def _run(

@@ -13,8 +13,7 @@ from rich.text import Text
 
 from instep.alignment.settings import AlignmentSettings
 from instep.cli.output import Format, json_line
-from instep.cli.store import open_reader
-from instep.config.plugins import store_plugin
+from instep.config.plugins import open_reader, store_plugin
 from instep.runtime.consumer import Consumer
 from instep.runtime.settings import ConsumerSettings
 from instep_tapi.options import read_options

@@ -23,7 +23,7 @@ def wsr(
     """Judge a sender of WS-Reliability by what it sends.
 
     It listens, answers and acknowledges as a consumer does, and stores nothing. A rule is held,
-    broken (with the envelopes that show it), or was not seen. Ends with 1 where a MUST is broken. A
+    broken (with the envelopes that show it), or was not seen. Ends with 1 if a MUST is broken. A
     layer between can break them as well as the sender.
     """
     options = {"listen": listen, "allow_unauthenticated": True}

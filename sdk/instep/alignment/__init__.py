@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from instep.alignment.settings import AlignmentSettings
 
 __all__ = ["Alignment", "AlignmentSettings", "is_held"]
-__getattr__, __dir__ = lazy_exports(
-    globals(),
-    {
-        "instep.alignment.absence": ("is_held",),
-        "instep.alignment.machine": ("Alignment",),
-        "instep.alignment.settings": ("AlignmentSettings",),
-    },
-)
+if not TYPE_CHECKING:  # a type checker would believe every name of `__getattr__`
+    __getattr__, __dir__ = lazy_exports(
+        globals(),
+        {
+            "instep.alignment.absence": ("is_held",),
+            "instep.alignment.machine": ("Alignment",),
+            "instep.alignment.settings": ("AlignmentSettings",),
+        },
+    )

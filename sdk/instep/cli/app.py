@@ -71,7 +71,7 @@ GROUPS: Final = {
         {"show": ("instep.cli.entities:show", "Show one entity whole.")},
     ),
     "streams": (
-        "See the streams of a store; retire what is not offered.",
+        "See the streams of a store; retire those that are not offered.",
         {
             "list": ("instep.cli.streams:list_", "List streams with their phase."),
             "show": ("instep.cli.streams:show", "Show streams whole."),
@@ -83,9 +83,9 @@ GROUPS: Final = {
         {"new": ("instep.cli.plugin:new", "Write a source with its tests, to begin with.")},
     ),
     "quarantine": (
-        "See and replay what could not be read or handled.",
+        "See and replay records that could not be read or handled.",
         {
-            "list": ("instep.cli.quarantine:list_", "List what is in quarantine, oldest first."),
+            "list": ("instep.cli.quarantine:list_", "List the entries, oldest first."),
             "show": ("instep.cli.quarantine:show", "Show one entry whole, with its bytes."),
             "replay": ("instep.cli.quarantine:replay", "Read entries again, and commit them."),
             "accept": ("instep.cli.quarantine:accept", "Accept that a record is lost."),

@@ -27,7 +27,7 @@ __all__ = ["audit"]
 def audit(
     config: ConfigArgument = None,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Write what is proven wrong as the log states it.")
+        bool, typer.Option("--repair", help="Correct entities that are proven wrong, by the log.")
     ] = False,
     consumer: ConsumerOption = None,
     stream: StreamOption = None,
@@ -35,8 +35,9 @@ def audit(
 ) -> None:
     """Compare stores with the logs of their providers over a second connection (TR-548 ST-2.3).
 
-    The consumers go on meanwhile, in whatever process they are; without one, what the store has not
-    come to yet is undecided. Ends with 1 where something is wrong and was not repaired.
+    The consumers go on meanwhile, in this process or another. If none runs, entities that the
+    store has not reached yet stay undecided. Ends with 1 if an entity is wrong and was not
+    repaired.
     """
     reports: list[AuditReport] = []
     consumers = configured(config, consumer)

@@ -85,7 +85,7 @@ def changes(  # noqa: PLR0917 - options, given by name on the command line
         str,
         typer.Option(
             metavar="EPOCH",
-            help="Of that cursor, as JSON lines have it: an error where it is of another journal.",
+            help="The epoch of that cursor. A cursor of another journal is then an error.",
             show_default=False,
         ),
     ] = "",

@@ -90,9 +90,7 @@ def entities(  # noqa: PLR0917 - options, given by name on the command line
     ] = False,
     unproven: Annotated[
         bool,
-        typer.Option(
-            "--unproven", help="Only those of which it is not known whether they exist as stored."
-        ),
+        typer.Option("--unproven", help="Only entities that may not exist as stored."),
     ] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:

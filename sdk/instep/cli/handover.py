@@ -25,9 +25,9 @@ def handover(
     consumer: ConsumerOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Ask the process that consumes to hand over to the one that stands by, and wait for it.
+    """Ask the active process to hand over to its standby, and wait for it.
 
-    --consumer may be left out where there is only one. Ends with 1 where nobody else takes over.
+    Leave out --consumer if there is only one. Ends with 1 if nobody else takes over.
     """
     asyncio.run(_handover(config, store, consumer, output))
 

@@ -129,7 +129,7 @@ def accept(
 ) -> None:
     """Accept that a record is lost: from the next attempt on it keeps no entity unproven.
 
-    Its bytes stay in quarantine. Ends with 1 where no record has this digest.
+    Its bytes stay in quarantine. Ends with 1 if no record has this digest.
     """
     if not _DIGEST.fullmatch(digest):
         raise ConfigurationError(

@@ -32,10 +32,10 @@ class ReloadError(InstepError):
 
 
 def reload(config: ConfigArgument = None, output: FormatOption = Format.TABLE) -> None:
-    """Let the process that runs this configuration read it again, and say what it took over.
+    """Let a running process read its configuration again, and show the result.
 
-    The file is checked first: one that is wrong is not even shown to the process. The process is
-    found by its port (`[operations] listen`); without one, send it SIGHUP (`systemctl reload`).
+    It checks the file first, and sends nothing if the file is wrong. It finds the process by its
+    port (`[operations] listen`). Without a port, send SIGHUP yourself (`systemctl reload`).
     """
     path = config or default_path()
     configuration = load(path)

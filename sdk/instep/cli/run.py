@@ -40,7 +40,7 @@ def run(
         bool,
         typer.Option(
             "--until-aligned",
-            help="End when every stream is aligned: with 0, or with 3 where records could not be"
+            help="End when every stream is aligned: with 0, or with 3 if records could not be"
             " read.",
         ),
     ] = False,
@@ -74,9 +74,9 @@ def run(
 ) -> None:
     """Keep the stores of a configuration in step with their providers.
 
-    Stops on SIGTERM and SIGINT within five seconds, having lost nothing: with 0, or with 1 if a
-    consumer has failed meanwhile. A consumer that fails does not stop the others. SIGHUP and
-    `instep reload` let it read its configuration again.
+    SIGTERM and SIGINT stop it within five seconds, and nothing is lost. It ends with 0, or with 1
+    if a consumer has failed; the others go on meanwhile. On SIGHUP and `instep reload` it reads its
+    configuration again.
     """
     if timeout_s is not None and not until_aligned:
         raise ConfigurationError(

@@ -57,32 +57,40 @@ def status(  # noqa: PLR0917 - as many as options
     max_behind: Annotated[
         str | None,
         typer.Option(
-            "--max-behind", metavar="DURATION", help="With --check: 1 where it may lack more: 5m."
+            "--max-behind",
+            metavar="DURATION",
+            help="With --check: end with 1 if the store may lack more, such as 5m.",
         ),
     ] = None,
     max_unproven: Annotated[
         int | None,
         typer.Option(
-            "--max-unproven", metavar="N", min=0, help="With --check: 1 where more are unproven."
+            "--max-unproven",
+            metavar="N",
+            min=0,
+            help="With --check: end with 1 if more are unproven.",
         ),
     ] = None,
     max_quarantined: Annotated[
         int | None,
         typer.Option(
-            "--max-quarantined", metavar="N", min=0, help="With --check: 1 where there are more."
+            "--max-quarantined",
+            metavar="N",
+            min=0,
+            help="With --check: end with 1 if there are more.",
         ),
     ] = None,
     max_dead: Annotated[
         int | None,
         typer.Option(
-            "--max-dead", metavar="N", min=0, help="With --check: 1 where there are more."
+            "--max-dead", metavar="N", min=0, help="With --check: end with 1 if there are more."
         ),
     ] = None,
 ) -> None:
     """Show phase, position, read delay and deviations of each stream, as durable in the store.
 
-    With --check it judges: ready is in step, heard and followed now. A consumer that has stopped is
-    found by the silence of its process (`stale_after_s`), also where it was killed.
+    With --check it ends with 0 if each stream is in step, heard and followed now, else with 1. It
+    finds a consumer that was stopped or killed, too: its process is silent (`stale_after_s`).
     """
     limits = (max_behind, max_unproven, max_quarantined, max_dead)
     if check:

@@ -15,8 +15,8 @@ import msgspec
 import typer
 
 from instep.cli.output import Format, json_line, plain
-from instep.cli.store import open_reader, places_of, sequence_counts_of
-from instep.config.plugins import quick_status
+from instep.cli.store import places_of, sequence_counts_of
+from instep.config.plugins import open_reader, quick_status
 from instep.errors import ConfigurationError, InstepError
 from instep.metrics.readiness import Fault, Part, faults_of
 from instep.metrics.stored import stored_healths

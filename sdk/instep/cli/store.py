@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from instep.config.file import Configuration, ConsumerConfiguration, default_path, load
-from instep.config.plugins import store_plugin
+from instep.config.plugins import open_reader
 from instep.config.shown import shown_text
 from instep.errors import ConfigurationError
 
@@ -38,7 +38,6 @@ __all__ = [
     "configured",
     "find_streams",
     "leases_of",
-    "open_reader",
     "open_store",
     "open_stores",
     "places_of",
@@ -128,8 +127,7 @@ async def open_stores(
     async with AsyncExitStack() as stack:
         places = []
         for url, names in found.items():
-            reader = store_plugin(url).reader(url)
-            stack.push_async_callback(reader.close)
+            reader = await stack.enter_async_context(open_reader(url))
             places.append(OpenStore(reader, frozenset(names)))
         try:
             if store is not None:
@@ -168,13 +166,6 @@ async def find_streams(
             for one in await place.reader.streams():
                 if place.has(one.consumer) and stream in (None, one.stream):
                     yield place.reader, one
-
-
-@asynccontextmanager
-async def open_reader(url: str) -> AsyncIterator[StoreReader]:
-    """A reader of the store, closed at the end. Raises `ConfigurationError` and `SinkError`."""
-    async with open_stores(None, url, None, "--store") as (place,):
-        yield place.reader
 
 
 async def require_consumer(reader: StoreReader, consumer: str | None) -> None:

@@ -75,7 +75,7 @@ def retire(
 ) -> None:
     """Remove a stream that is not offered any more, with all its entities. The consumer may run.
 
-    Ends with 1 where the provider offers it, as far as is known.
+    Ends with 1 if the provider still offers it.
     """
     asyncio.run(_retire(config, store, consumer, stream, dry_run, output))
 

@@ -45,10 +45,10 @@ def release(
     stream: StreamOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Let held sweeps go on: the consumer, running now or later, does it within seconds. Of classes
-    of which the provider states nothing it confirms that they are gone.
+    """Release held sweeps. A running consumer goes on within seconds, another at its start.
 
-    Only the sweep that is held now is released. Ends with 1 where none is.
+    It also confirms that classes of which the provider states nothing are gone. It releases only
+    sweeps that are held now, and ends with 1 if there are none.
     """
     asyncio.run(_release(config, store, consumer, stream, output))
 

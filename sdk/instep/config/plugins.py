@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from instep.ports.listener import Listener
     from instep.ports.plugin import SinkPlugin, SourcePlugin, TargetPlugin, VerifierPlugin
     from instep.ports.publish_target import PublishTarget
+    from instep.ports.reader import StoreReader
     from instep.ports.sink import Sink
     from instep.ports.source import Source
     from instep.runtime.conformance import LiveConformance
@@ -32,6 +33,7 @@ __all__ = [
     "check",
     "check_publisher",
     "deviations_of",
+    "open_reader",
     "quick_status",
     "shown_sink",
     "shown_source",
@@ -115,6 +117,16 @@ def store_plugin(url: str) -> SinkPlugin:
         where="--store",
         hint=f"for example sqlite:///network.db; sinks installed: {', '.join(kinds)}",
     )
+
+
+def open_reader(url: str) -> StoreReader:
+    """Read access to the store at this URL, beside the process that writes it. `async with` closes
+    it. Nothing is read yet.
+
+    Raises `ConfigurationError` where no installed sink reads such a URL. The calls of the reader
+    raise `SinkError`, and `NoStoreError` where there is no store.
+    """
+    return store_plugin(url).reader(url)
 
 
 def quick_status(url: str) -> tuple[list[StreamStatus], dict[str, LeaseState]] | None:

@@ -29,14 +29,15 @@ __all__ = [
     "samples",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    globals(),
-    {
-        "instep.metrics.figures": ("FIGURES", "Figure", "Sample", "facts_of", "samples"),
-        "instep.metrics.port": ("OperationsPort",),
-        "instep.metrics.readiness": ("Fault", "Part", "ReadinessRole", "faults_of"),
-    },
-)
+if not TYPE_CHECKING:  # a type checker would believe every name of `__getattr__`
+    __getattr__, __dir__ = lazy_exports(
+        globals(),
+        {
+            "instep.metrics.figures": ("FIGURES", "Figure", "Sample", "facts_of", "samples"),
+            "instep.metrics.port": ("OperationsPort",),
+            "instep.metrics.readiness": ("Fault", "Part", "ReadinessRole", "faults_of"),
+        },
+    )
 
 
 def collector(*consumers: Service) -> Collector:

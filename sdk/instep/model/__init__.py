@@ -43,32 +43,33 @@ __all__ = [
     "SweepStep",
     "Unreadable",
 ]
-__getattr__, __dir__ = lazy_exports(
-    globals(),
-    {
-        "instep.model.batches": (
-            "Batch",
-            "CommitResult",
-            "SweepStep",
-        ),
-        "instep.model.holds": ("Hold",),
-        "instep.model.lookups": ("EntityProof", "LookupAnswer", "LookupVerdict"),
-        "instep.model.entities": ("JournalEnd",),
-        "instep.model.freshness": ("Freshness", "FreshnessState", "StreamReport"),
-        "instep.model.messages": ("Attachment", "MessageHeader"),
-        "instep.model.position": ("SweepBarrier",),
-        "instep.model.ranges": ("Ranges",),
-        "instep.model.records": (
-            "DecodedRecords",
-            "RecordChunk",
-            "RecordHeader",
-            "Unreadable",
-        ),
-        "instep.model.streams": (
-            "Retirement",
-            "Start",
-            "StreamState",
-            "SweepEstimate",
-        ),
-    },
-)
+if not TYPE_CHECKING:  # a type checker would believe every name of `__getattr__`
+    __getattr__, __dir__ = lazy_exports(
+        globals(),
+        {
+            "instep.model.batches": (
+                "Batch",
+                "CommitResult",
+                "SweepStep",
+            ),
+            "instep.model.holds": ("Hold",),
+            "instep.model.lookups": ("EntityProof", "LookupAnswer", "LookupVerdict"),
+            "instep.model.entities": ("JournalEnd",),
+            "instep.model.freshness": ("Freshness", "FreshnessState", "StreamReport"),
+            "instep.model.messages": ("Attachment", "MessageHeader"),
+            "instep.model.position": ("SweepBarrier",),
+            "instep.model.ranges": ("Ranges",),
+            "instep.model.records": (
+                "DecodedRecords",
+                "RecordChunk",
+                "RecordHeader",
+                "Unreadable",
+            ),
+            "instep.model.streams": (
+                "Retirement",
+                "Start",
+                "StreamState",
+                "SweepEstimate",
+            ),
+        },
+    )

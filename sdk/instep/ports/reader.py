@@ -260,6 +260,12 @@ class StoreReader(ABC):
     async def close(self) -> None:
         """Disconnect. A second call does nothing."""
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.close()
+
     async def count_entities(self, *, stream: str | None = None) -> list[EntityCount]:
         """How many entities each stream (or this one) has of each class."""
         counts: Counter[tuple[str, str, str]] = Counter()

@@ -171,7 +171,7 @@ def verify(
 ) -> None:
     """Compute `entities` again from all of `changes`, and compare.
 
-    Ends with 1 where they differ, or a table lacks rows.
+    Ends with 1 if they differ, or a table lacks rows.
     """
     _each(_lakes(config), lambda made: _compared(made.verify(), output), output, _names(tables))
 
@@ -190,7 +190,7 @@ def audit(
 ) -> None:
     """Compare `entities` with another reading of the logs.
 
-    The result is appended to the table `reconciliation`. Ends with 1 where they differ.
+    The result is appended to the table `reconciliation`. Ends with 1 if they differ.
     """
     _each(_lakes(config), lambda made: _compared(made.audit(reading), output), output)
 

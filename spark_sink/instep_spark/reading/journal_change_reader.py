@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 import pyarrow as pa
 
-from instep.config.plugins import store_plugin
+from instep.config.plugins import open_reader
 from instep.model.entities import Change, JournalEnd
 from instep.ports.reader import StoreReader
 from instep_spark.reading.change_filter import CHANGE_SCHEMA, ChangeFilter
@@ -99,7 +99,7 @@ class JournalChangeReader:
             await reader.close()
 
     def _reader(self) -> StoreReader:
-        return store_plugin(self._url).reader(self._url)
+        return open_reader(self._url)
 
 
 async def _first(reader: StoreReader, after: JournalEnd) -> Change | None:

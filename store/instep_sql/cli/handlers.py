@@ -163,7 +163,7 @@ handlers: Final[Mapping[str, Callable[..., None]]] = {
     "retry": retry,
     "drop": drop,
 }
-"""See handlers of changes; retry or drop what they failed at."""
+"""See handlers of changes; retry or drop failed changes."""
 
 
 def _checked(

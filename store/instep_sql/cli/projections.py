@@ -44,7 +44,7 @@ def errors(
 ) -> None:
     """List the rows that a table could not hold.
 
-    Ends with 1 where there are any.
+    Ends with 1 if there are any.
     """
     found = _consumers(config or default_path(), consumer)
     missing = [error for one in found for error in asyncio.run(_errors(one))]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from instep.cli.app import app
-from instep.config.plugins import sink_plugin, store_plugin
+from instep.config.plugins import open_reader, sink_plugin
 from instep.errors import ConfigurationError, JournalOffError, SinkError
 from instep.model.batches import SweepStep
 from instep.model.holds import Hold, UnprovenReason
@@ -201,7 +201,7 @@ async def test_a_held_sweep_is_released_from_another_process(tmp_path: Path) -> 
 @pytest.mark.asyncio
 async def test_a_lake_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="there is no table"):
-        await store_plugin(url_of(tmp_path)).reader(url_of(tmp_path)).streams()
+        await open_reader(url_of(tmp_path)).streams()
 
 
 def test_the_plug_in_checks_and_builds() -> None:

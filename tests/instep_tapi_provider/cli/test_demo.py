@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from instep.config.plugins import store_plugin
+from instep.config.plugins import open_reader
 from instep.errors import ConfigurationError
 from instep_tapi_provider.cli import demo_script
 from instep_tapi_provider.cli.demo import demo
@@ -50,7 +50,7 @@ def test_it_prints_every_step_and_ends_with_0(tmp_path: Path) -> None:
     assert "✗" not in result.stdout
 
     async def kept() -> int:
-        reader = store_plugin(url).reader(url)
+        reader = open_reader(url)
         try:
             return sum([1 async for _ in reader.entities()])
         finally:

@@ -41,7 +41,7 @@ def trace(
 ) -> None:
     """Judge a trace that was written by --trace.
 
-    Ends with 1 where a MUST is broken.
+    Ends with 1 if a MUST is broken.
     """
     from instep.conformance import judge, read_events
 
@@ -66,7 +66,7 @@ def config(
 
     It reads or listens as that consumer does, and stores nothing. It may run beside it, where the
     peer allows two connections; a listener's address is free only while its consumer is not
-    running. Ends with 1 where a MUST is broken.
+    running. Ends with 1 if a MUST is broken.
     """
     from instep.conformance import TraceJudge
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pyarrow as pa
 
-from instep.config.plugins import store_plugin
+from instep.config.plugins import open_reader
 from instep.model.messages import StoredMessage
 from instep.ports.reader import MessageReader
 from instep_spark.lake.batches.progress import TableProgress
@@ -55,7 +55,7 @@ class MessagesTable(LakeTable):
 
         Raises `ConfigurationError` for a store that keeps none, and `SinkError`.
         """
-        reader = store_plugin(store).reader(store)
+        reader = open_reader(store)
         try:
             last = spark.sql(f"SELECT coalesce(max(cursor), 0) AS at FROM {self.sql}").first()
             assert last is not None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from instep.config.plugins import store_plugin
+from instep.config.plugins import open_reader
 from instep.ports.reader import MessageReader
 from instep.sequencing.ends import RecordedEnd, resolve_ends
 from instep_spark.lake.batches.progress import TableProgress
@@ -49,7 +49,7 @@ class SequenceNumbersTable(LakeTable):
 
         Raises `ConfigurationError` for a store that keeps none, and `SinkError`.
         """
-        opened = store_plugin(store).reader(store)
+        opened = open_reader(store)
         try:
             reader = MessageReader.of(opened)
             rows: list[_Row] = []
