@@ -7,13 +7,17 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from instep.errors import InstepError
+from instep.errors import ChangesTrimmedError, InstepError
 from instep.model.entities import Change, JournalEnd
 
 __all__ = ["JournalTail"]
 
 _MOST_CHANGES: Final = 2_000
 _MOST_BYTES: Final = 32 * 1024 * 1024
+_FIRST_CHANGES: Final = 500
+"""How many cursors before the newest change it begins at first: who comes again, as browsers
+do after a restart of their server, has missed few.
+"""
 
 
 class JournalTail:
@@ -74,6 +78,12 @@ class JournalTail:
             found.append(change)
         return None
 
+    async def join(self) -> None:
+        """Begin to look, and wait for the first look; whoever comes later waits for nothing."""
+        self._begin()
+        if self._count == 0:
+            await self._arrived.wait()
+
     async def wait(self, seen: int, poll_s: float) -> int:
         """Wait until the journal may have more than at `seen`; returns a number for now."""
         who = object()
@@ -82,10 +92,7 @@ class JournalTail:
         if self._pausing is not None and poll_s < self._poll_s:
             # It may be in the middle of a long pause.
             self._pausing.cancel()
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(
-                self._follow(), name="instep journal tail"
-            )
+        self._begin()
         try:
             while self._count == seen:
                 await self._arrived.wait()
@@ -102,6 +109,12 @@ class JournalTail:
         if tasks:
             await asyncio.wait(tasks)
         self._wake()
+
+    def _begin(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(
+                self._follow(), name="instep journal tail"
+            )
 
     async def _follow(self) -> None:
         while True:
@@ -136,18 +149,27 @@ class JournalTail:
         new = 0 if before is None else end.cursor - before.cursor
         if before is None or not 0 < new <= _MOST_CHANGES:
             self._forget()
-            self._start = self._end = end
-            return True
-        for change in await self._read(before, _MOST_CHANGES):
-            if change.cursor <= end.cursor:
-                self._changes.append(change)
-                self._bytes += len(change.body) + len(change.previous or b"") + len(change.envelope)
+            # The epoch of the place before them is not known: who stands there reads himself.
+            before = self._start = JournalEnd(max(end.cursor - _FIRST_CHANGES, 0))
+            try:
+                await self._keep(before, end)
+            except ChangesTrimmedError:
+                self._forget()
+                self._start = end
+        else:
+            await self._keep(before, end)
         self._end = end
         while len(self._changes) > _MOST_CHANGES or self._bytes > _MOST_BYTES:
             gone = self._changes.popleft()
             self._bytes -= len(gone.body) + len(gone.previous or b"") + len(gone.envelope)
             self._start = JournalEnd(gone.cursor, gone.epoch)
         return True
+
+    async def _keep(self, after: JournalEnd, end: JournalEnd) -> None:
+        for change in await self._read(after, _MOST_CHANGES):
+            if change.cursor <= end.cursor:
+                self._changes.append(change)
+                self._bytes += len(change.body) + len(change.previous or b"") + len(change.envelope)
 
     def _forget(self) -> None:
         self._changes.clear()

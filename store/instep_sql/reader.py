@@ -288,6 +288,10 @@ class SqlReader(MessageReading, SweepReader, RetirementReader, LeaseReader, Stor
         """See `StoreReader`. All who wait share one look, and one notification."""
         return await self._tail.wait(seen, poll_s)
 
+    async def join_followers(self) -> None:
+        """See `StoreReader`. The first one begins to look; it and all others find the newest."""
+        await self._tail.join()
+
     def recent_changes(self, at: JournalEnd) -> tuple[Sequence[Change], JournalEnd] | None:
         """See `StoreReader`."""
         return self._tail.after(at)

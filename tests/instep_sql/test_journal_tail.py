@@ -76,6 +76,53 @@ async def test_a_thousand_that_wait_ask_the_store_as_often_as_one(
         assert asked - before < 50
 
 
+@ON_SQLITE
+async def test_a_thousand_that_come_at_once_ask_the_store_a_few_times(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage(database, journal="bodies") as at:
+        for number in range(4):
+            await at.commit(create_update(f"k{number}", number + 1))
+        reader = at.store.reader
+        asked = 0
+        run = reader.database.run
+
+        async def counted(*args: object, **given: object) -> object:
+            nonlocal asked
+            asked += 1
+            return await run(*args, **given)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(reader.database, "run", counted)
+        end = await reader.journal_end()
+        # They come from places near the end, as browsers do whose server was started again.
+        places = [end.cursor, end.cursor - 1, end.cursor - 2]
+        following = [
+            keys(aiter(reader.subscribe(place, epoch=end.epoch)), 1)
+            for place in places
+            for _ in range(300)
+        ]
+        committing = at.commit(create_update("k4", 5))
+        found, _ = await asyncio.gather(asyncio.gather(*following), committing)
+        assert [one[0] for one in found] == ["k4"] * 300 + ["k3"] * 300 + ["k2"] * 300
+        assert asked < 60
+
+
+@ON_SQLITE
+async def test_a_reading_to_the_end_sees_what_nobody_waited_for(database: str) -> None:
+    async with stage(database, journal="bodies") as at:
+        await at.commit(create_update("a", 1))
+        reader = at.store.reader
+        end = await reader.journal_end()
+        waiting = asyncio.ensure_future(keys(aiter(reader.subscribe(end.cursor)), 1))
+        await at.commit(create_update("b", 2))
+        assert await waiting == ["b"]
+        seen = await reader.journal_end()
+        await asyncio.sleep(0.5)  # nobody waits any more: nobody looks
+        await at.commit(create_update("c", 3))
+        rest = [batch async for batch in reader.subscribe(seen.cursor, follow=False)]
+        assert [change.key for batch in rest for change in batch] == ["c"]
+
+
 class Journal:
     """A journal in memory, with cursors that may have gaps."""
 

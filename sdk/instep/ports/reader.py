@@ -219,6 +219,11 @@ class StoreReader(ABC):
         await asyncio.sleep(poll_s)
         return seen + 1
 
+    async def join_followers(self) -> None:  # noqa: B027 - most stores need nothing
+        """Called once by each who is about to follow the journal: from now on `recent_changes` may
+        know what is new. The default does nothing.
+        """
+
     def recent_changes(self, at: JournalEnd) -> tuple[Sequence[Change], JournalEnd] | None:
         """The changes after this one where they are in memory, for all subscribers of this reader,
         and the newest change; None: read `changes`.

@@ -132,8 +132,11 @@ class Subscription:
         too: iterate again.
         """
         seen = -1
+        if self._follow:
+            await self._reader.join_followers()
         while True:
-            recent = self._reader.recent_changes(self._at)
+            # What is in memory may be old while nobody waits for more: to follow, that is enough.
+            recent = self._reader.recent_changes(self._at) if self._follow else None
             if recent is not None:
                 changes, newest = recent
                 chosen = list(filter(self._chooses, changes))
@@ -142,8 +145,6 @@ class Subscription:
                     yield batch
                     self._at = JournalEnd(batch[-1].cursor, batch[-1].epoch)
                 self._at = newest
-                if not self._follow:
-                    return
                 seen = await self._reader.wait_for_change(seen, self._poll_s)
                 continue
             newest = await self._end()
