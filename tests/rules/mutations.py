@@ -674,8 +674,7 @@ _LOGS: Final = [
         "adapters/instep_tapi/restconf/entity_lookup.py::_is",
         "folded_uuid(stated) == folded_uuid(",
         "folded_uuid(stated) != folded_uuid(",
-        "tests/instep_tapi/restconf/test_entity_lookup.py"
-        "::test_a17_one_entity_is_one_request",
+        "tests/instep_tapi/restconf/test_entity_lookup.py::test_a17_one_entity_is_one_request",
     ),
     Mutation(
         "A19",
