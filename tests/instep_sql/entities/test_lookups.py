@@ -50,11 +50,7 @@ async def test_pages_of_all_and_of_what_is_unproven(at: Stage) -> None:
     assert [one.key for one in await rows.page(SHOWN, page[-1].row, 3)] == ["d", "e"]
     assert [one.key for one in await rows.page(["LINK"], 0, 3)] == ["e"]
     assert [one.key for one in await rows.page(SHOWN, 0, 9, unproven=True)] == list("bcde")
-    assert (await rows.count(SHOWN), await rows.count(["LINK"]), await rows.count(None)) == (
-        5,
-        1,
-        5,
-    )
+    assert [await rows.count(one) for one in (SHOWN, ["LINK"], None)] == [5, 1, 5]
     found = await rows.entity("b")
     assert found is not None
     assert (found.key, found.proven, found.unproven) == ("b", False, "unreadable-record ab")
