@@ -104,7 +104,7 @@ async def test_where_no_key_can_be_read_what_was_not_met_stays_unproven(store: S
 async def test_a_heartbeat_is_no_record_and_costs_none(store: SqlStore) -> None:
     provider = SmallProvider("NODE", log=log(NAMES), storage="COMPACTED")
     async with running(provider, store) as consumer:
-        provider.say(*HEARTBEATS * 12, node("n10", 100, 9))
+        provider.say(*HEARTBEATS * 12, node("n10", 8, 9))
         await until(lambda: consumer.health().streams[0].records == 9)
         assert "n10" in await stored(store)
         [status] = await store.reader.streams()
