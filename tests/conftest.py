@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from instep_sql.engine import schema
 from tests import new_store_kit
@@ -27,6 +27,10 @@ settings.register_profile(
     max_examples=20_000,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
+)
+# A mistake that was planted is found, and nobody reads how: no smaller example is looked for.
+settings.register_profile(
+    "mutants", deadline=None, database=None, phases=(Phase.explicit, Phase.generate)
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 

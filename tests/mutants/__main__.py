@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -81,16 +81,19 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=800)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--path", default="", help="only of files whose path has this")
-    parser.add_argument("--explorer", action="store_true", help="the explorer alone, and no test")
+    alone = parser.add_mutually_exclusive_group()
+    alone.add_argument("--explorer", action="store_true", help="the explorer alone, and no test")
+    alone.add_argument("--tests", action="store_true", help="the tests alone, which is faster")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     every = [one for one in mutants(REPOSITORY) if options.path in one.path]
     drawn = _drawn(every, options.count, options.seed)
     print(f"{len(drawn)} of {len(every)} mistakes, seed {options.seed}", flush=True)
-    reached = reached_by_explorer()
+    reached = {} if options.tests else reached_by_explorer()
     if not options.explorer:
         for folder in sorted({_TESTS[str(Path(one.path).parent)] for one in drawn}):
             recorded(folder)
+        os.environ["HYPOTHESIS_PROFILE"] = "mutants"
         with redirect_stdout(io.StringIO()):
             # Imported once, for the processes that fork.
             pytest.main(
@@ -102,7 +105,8 @@ def main() -> int:
 
     def one(mutant: Mutant) -> tuple[Mutant, str]:
         worlds = reached.get((str(REPOSITORY / mutant.path), mutant.line), ())
-        tests = None if options.explorer else partial(tests_of, mutant)
+        # Here, and not in the process that is forked for it: there coverage erases its file.
+        tests = None if options.explorer else tests_of(mutant)
         return mutant, judge(mutant, worlds=worlds, tests=tests)
 
     with ThreadPoolExecutor(options.processes) as pool:

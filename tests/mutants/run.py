@@ -6,7 +6,7 @@ import importlib
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import CodeType
 from typing import Any, Final
@@ -51,9 +51,7 @@ def reached_by_explorer() -> Reached:
     return reached
 
 
-def judge(
-    mutant: Mutant, *, worlds: Sequence[Any], tests: Callable[[], Sequence[str]] | None
-) -> str:
+def judge(mutant: Mutant, *, worlds: Sequence[Any], tests: Sequence[str] | None) -> str:
     """What kills it: `explorer`, `test`; or `SURVIVED`, or why it could not be made.
 
     `worlds`: those that reach it. `tests`: those that reach it; None: none is run.
@@ -75,9 +73,7 @@ def judge(
         process.join()
 
 
-def _run(
-    mutant: Mutant, worlds: Sequence[Any], tests: Callable[[], Sequence[str]] | None, answer: Any
-) -> None:
+def _run(mutant: Mutant, worlds: Sequence[Any], tests: Sequence[str] | None, answer: Any) -> None:
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
@@ -87,10 +83,10 @@ def _run(
         answer.send("explorer")
     elif tests is None:
         answer.send("SURVIVED the explorer")
-    elif not (reaching := tests()):
+    elif not tests:
         answer.send("SURVIVED (no test reaches its line)")
     else:
-        code = pytest.main([*_OPTIONS, "--timeout", "120", *reaching])
+        code = pytest.main([*_OPTIONS, "--timeout", "120", *tests])
         answer.send("SURVIVED" if code == pytest.ExitCode.OK else "test")
 
 

@@ -104,6 +104,10 @@ class Checks:
         if token is None or restarted:
             self._starts.add(opening)
         if token is None:
+            if instance.empty and self._world.log_options.baseline:
+                # What ends between the baseline and the first record is stated nowhere.
+                self._world.must_realign = True
+                self._world.trace("this log is not filled yet")
             return
         another = instance.log.tokens.decode(token) is None
         # A snapshot does not state what ended before it.

@@ -159,3 +159,8 @@ def test_what_a_compacted_log_has_forgotten_is_not_swept(seed: int, latest: bool
         realign_every_s=60.0,
     )
     simulate(seed, options=(log, faults))
+
+
+def test_what_ends_while_a_rebuilt_log_is_empty_is_found_by_its_operator() -> None:
+    """Behind a baseline, and before the first record: the log states it nowhere."""
+    assert simulate(4_700_872).swept > 0
