@@ -110,14 +110,14 @@ class LiveJudge:
     def take(self, event: Event) -> None:
         """Keep an event until it is judged; where there are too many, it is skipped."""
         if isinstance(event, MessagesSkipped):
-            self._gap = True
             self._judging.skip(event.messages)
+            self._end_window(event.at_us)
             return
         size = size_of(event)
         message = isinstance(event, MessageReceived | RequestReceived)
         if size > LARGEST_BYTES or self._queued_bytes + size > _QUEUE_BYTES + LARGEST_BYTES:
             if not isinstance(event, ResponseReceived):
-                self._gap = True
+                self._end_window(event.at_us)
             self._judging.skip(int(message))
             return
         if len(self._queue) >= 2 * _QUEUE_EVENTS:
@@ -125,13 +125,20 @@ class LiveJudge:
             self._queue.clear()
             self._queued_bytes = self._queued_message_bytes = 0
             self._open.clear()
-            self._gap = True
-        if self._gap:
             self._gap = False
-            self._queue.append(MessagesSkipped(event.at_us, 0))
+            self._end_window(event.at_us)
+        self._gap = False
         self._queue.append(event)
         self._queued_bytes += size
         self._queued_message_bytes += size * message
+
+    def _end_window(self, at_us: int) -> None:
+        """What comes next is of another window. What the judges remember of this one is forgotten
+        at once: the more objects there are, the longer a garbage collection takes.
+        """
+        if not self._gap:
+            self._gap = True
+            self._queue.append(MessagesSkipped(at_us, 0))
 
     # -- what is judged --------------------------------------------------------------------------
 
