@@ -282,7 +282,8 @@ def read_options(options: Mapping[str, Any], where: str) -> Options:
         table["auth"] = _read_auth(table["auth"], f"{where}.auth")
     if "authenticity" in table:
         table["authenticity"] = _read_authenticity(table["authenticity"], f"{where}.authenticity")
-    read = read_table(Options, table, where)
+    endpoints = {"endpoints": ["https://controller.example.org"]}
+    read = read_table(Options, table, where, required=endpoints)
     _check(read, where)
     return read
 

@@ -45,7 +45,7 @@ def test_secrets_are_not_shown() -> None:
 @pytest.mark.parametrize(
     ("table", "where", "message"),
     [
-        ({}, "", "missing required field `endpoints`"),
+        ({}, "", "the key 'endpoints' is missing"),
         ({"endpoints": []}, "", "no endpoint"),
         ({"endpoints": ["ftp://a"]}, ".endpoints", "no URL of http:// or https://"),
         ({"endpoints": ["http://"]}, ".endpoints", "no URL"),
@@ -86,7 +86,7 @@ def test_secrets_are_not_shown() -> None:
             ".auth",
             "username is missing",
         ),
-        ({**GOOD, "auth": {"kind": "login", "path": "/l"}}, ".auth", "`body`"),
+        ({**GOOD, "auth": {"kind": "login", "path": "/l"}}, ".auth", "the key 'body' is missing"),
         ({**GOOD, "tls": {"ca": "/no/such.pem"}}, ".tls.ca", "no such file: /no/such.pem"),
         ({**GOOD, "tls": {"verify": "no"}}, ".tls", "Invalid"),
         ({**GOOD, "pong_interval_s": 0}, ".pong_interval_s", "must be above 0"),

@@ -22,6 +22,7 @@ _CONVERTING: Final = threading.RLock()
 """The structs of plug-ins are known at run time only, and msgspec describes a class at its first
 use: one thread at a time (`instep.model.conversion`).
 """
+_MISSING: Final = re.compile(r"Object missing required field `([^`]+)`")
 _TYPE: Final = re.compile(r"`(\w+(?: \| \w+)*)`")
 _NAMES_OF_TYPES: Final = {
     "int": "a whole number",
@@ -35,7 +36,11 @@ _NAMES_OF_TYPES: Final = {
 
 
 def read_table(
-    struct: type[T], table: object, where: str, *, required: Mapping[str, str] | None = None
+    struct: type[T],
+    table: object,
+    where: str,
+    *,
+    required: Mapping[str, str | Sequence[str]] | None = None,
 ) -> T:
     """The options of a plug-in out of plain data, as TOML gives it.
 
@@ -60,7 +65,7 @@ def read_table(
                 raise ConfigurationError(
                     f"the key {key!r} is missing",
                     where=where,
-                    hint=f'for example {key} = "{example}"',
+                    hint=f"for example {key} = {msgspec.json.encode(example).decode()}",
                     key=key,
                 )
     try:
@@ -108,8 +113,11 @@ def _not_usable(
     struct: type[msgspec.Struct], error: msgspec.ValidationError, where: str
 ) -> ConfigurationError:
     text, _, at = str(error).partition(" - at `$")
-    text = _TYPE.sub(_in_words, text)
     key = at.rstrip("`").removeprefix(".")
+    if (missing := _MISSING.fullmatch(text)) is not None:
+        key = f"{key}.{missing[1]}" if key else missing[1]
+        return ConfigurationError(f"the key {key!r} is missing", where=where, key=key)
+    text = _TYPE.sub(_in_words, text)
     if not key:
         return ConfigurationError(text, where=where)
     return ConfigurationError(
