@@ -203,8 +203,9 @@ class MessageIntake:
 
     async def receive(self, message: Message, settings: SequencerSettings | None = None) -> Receipt:
         entry = Entry.of(message, settings)
-        durable = await self._durable(PendingRequest(entries=[entry]))
-        return (durable and entry.receipt) or REFUSED[self._no_room]
+        refusal = await self._durable(PendingRequest(entries=[entry]))
+        receipt = entry.receipt if refusal is None else REFUSED[refusal]
+        return receipt or REFUSED[Refusal.FULL]
 
     def submit(
         self,
@@ -583,14 +584,18 @@ class MessageIntake:
 
     async def _request(self, envelope: Envelope) -> None:
         request = PendingRequest(entries=envelope.entries, envelope=envelope)
-        if not await self._durable(request):
-            raise not_keeping_up(self._no_room)
+        refusal = await self._durable(request)
+        if refusal is not None:
+            raise not_keeping_up(refusal)
         if envelope.error is not None:
             raise envelope.error
 
-    async def _durable(self, request: PendingRequest) -> bool:
-        """Queue a call and wait for its commit; False: there is no room, or it took too long."""
-        return self._submit(request) and await request.wait() is None
+    async def _durable(self, request: PendingRequest) -> Refusal | None:
+        """Queue a call and wait for its commit. Why there is no room, or why it took too long; None
+        once it is durable.
+        """
+        # As of now: what is known when the caller has its turn again may be of another time.
+        return await request.wait() if self._submit(request) else self._no_room
 
     def _submit(self, request: PendingRequest) -> bool:
         """Queue a call, which will be answered; False: there is no room."""
