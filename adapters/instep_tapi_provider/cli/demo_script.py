@@ -188,8 +188,12 @@ class DemoScript:
                 "a new alignment attempt",
             )
             await sides.consumer.aligned(PATIENCE_S)
-        again = all(now == attempts[id_] + 1 for id_, now in sides.attempts().items())
-        self._check(again, "one new attempt: restarted from the oldest record, marked what it met")
+        most = max(now - attempts[id_] for id_, now in sides.attempts().items())
+        # Where the last record before the loss was an end, the log ends before it now: it might be
+        # another log, and is read once more (A3).
+        how = "one new attempt" if most == 1 else "two new attempts"
+        restarted = f"{how}: restarted from the oldest record, marked what it met"
+        self._check(most in {1, 2}, restarted)
         left = len(await sides.phantoms())
         self._check(left == 0, f"swept the rest: {left} of {len(phantoms):,} phantoms are left")
 
