@@ -166,7 +166,7 @@ async def test_a17_a_record_that_comes_meanwhile_beats_what_was_shown(store: Sql
     async def answer(name: str) -> tuple[bytes, str]:
         if name == "n6" and not stated_again.is_set():
             stated_again.set()
-            provider.say(node("n6", 30, 95, "later"))
+            provider.say(node("n6", 6, 95, "later"))
             await asyncio.sleep(0.5)
         return shown(name), "200 OK"
 

@@ -168,6 +168,11 @@ def new_attempt(
         # stay, and not even they where each session has partitions of its own.
         partitions = barrier.offsets if stream.resumable else ()
         barrier = SweepBarrier(None, 0, dict.fromkeys(partitions, UNREACHABLE_OFFSET))
+    opened_at_newest = from_the_start(stream) is Start.LATEST
+    # Tokens of before would make a reading of the log look like a redelivery. Where it begins at
+    # its newest record, one that comes again may be of an entity that has ended since (A21).
+    keeps_recent = opened_at_newest and not new_log and bool(position.offsets)
+    recent = position.recent if keeps_recent else b""
     continuity = position.continuity
     if position.origin not in ("", stream.origin):
         continuity = ContinuityState()
@@ -186,7 +191,7 @@ def new_attempt(
         appended_at_us=0,
         attempt=position.attempt + (not untouched),
         attempt_started_at_us=now_us,
-        opened_at_newest=from_the_start(stream) is Start.LATEST,
+        opened_at_newest=opened_at_newest,
         attempt_records=0,
         unreadable=0,
         unaligned_attempts=position.unaligned_attempts + (not untouched),
@@ -197,8 +202,7 @@ def new_attempt(
         # early may have been superseded up to a compaction delay before; a snapshot shows none of
         # these. And the watermark of another log is of another clock.
         watermark_us=now_us - int(superseded_s * _US),
-        # Tokens of before would make this reading of the log look like a redelivery.
-        recent=b"",
+        recent=recent,
         sweep_cursor=0,
         sweep_removed=0,
         unproven=0,

@@ -164,3 +164,8 @@ def test_what_a_compacted_log_has_forgotten_is_not_swept(seed: int, latest: bool
 def test_what_ends_while_a_rebuilt_log_is_empty_is_found_by_its_operator() -> None:
     """Behind a baseline, and before the first record: the log states it nowhere."""
     assert simulate(4_700_872).swept > 0
+
+
+def test_an_old_record_that_comes_again_behind_a_new_baseline_is_no_new_one() -> None:
+    """The entity has ended meanwhile, and the record was committed before the attempt (A21)."""
+    assert simulate(5_005_154).swept > 0
