@@ -664,7 +664,7 @@ _LOGS: Final = [
     ),
     Mutation(
         "A17",
-        f"{_A}lookups.py::EntityLooks.answered",
+        f"{_A}lookups.py::LookupScheduler.answered",
         ">= self.confirm_s and known_s",
         ">= self.confirm_s or known_s",
         f"{_TA}test_lookups.py::test_a17_what_the_stream_may_not_have_stated_yet_does_not_count",

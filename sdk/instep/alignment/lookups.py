@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from instep.alignment.audit import Finding, Verdict
 from instep.model.lookups import LookupAnswer, LookupVerdict
 
-__all__ = ["EntityLooks", "Look", "LookResult", "Purpose", "WrongEntities"]
+__all__ = ["DueLookup", "LookupReason", "LookupResult", "LookupScheduler", "WrongEntities"]
 
 _HOUR_S: Final = 3_600.0
 _AGAIN_S: Final = 60.0
@@ -39,7 +39,7 @@ _NAMED: Final = 10_000
 """Most wrong entities that are known by their keys; of others there is a count."""
 
 
-class Purpose(StrEnum):
+class LookupReason(StrEnum):
     """Why an entity is asked for."""
 
     AGAIN = "again"
@@ -52,17 +52,17 @@ class Purpose(StrEnum):
     """It is its turn (`audit_share`)."""
 
 
-class Look(NamedTuple):
+class DueLookup(NamedTuple):
     """What is asked for next."""
 
-    purpose: Purpose
+    reason: LookupReason
     key: str = ""
     """For AGAIN the entity."""
     entity_class: str = ""
     """For CONTROL the class."""
 
 
-class LookResult(StrEnum):
+class LookupResult(StrEnum):
     """What is proven of an entity."""
 
     RIGHT = "right"
@@ -72,7 +72,7 @@ class LookResult(StrEnum):
     @property
     def verdict(self) -> Verdict | None:
         """What is wrong; None: nothing."""
-        return None if self is LookResult.RIGHT else Verdict(self.value)
+        return None if self is LookupResult.RIGHT else Verdict(self.value)
 
 
 class _Difference(NamedTuple):
@@ -92,7 +92,7 @@ class _Pause(NamedTuple):
     lasts_s: float
 
 
-class EntityLooks:
+class LookupScheduler:
     """Requests for single entities of one stream: one at a time, in the order of `due`."""
 
     def __init__(self, share: float, confirm_s: float, now_s: float) -> None:
@@ -109,18 +109,18 @@ class EntityLooks:
 
     # -- what is due -----------------------------------------------------------------------------
 
-    def due(self, now_s: float, *, unproven: int) -> Look | None:
+    def due(self, now_s: float, *, unproven: int) -> DueLookup | None:
         """What is asked for next, where so many entities are unproven; None: nothing now."""
         for key, one in self._differences.items():
             if one.due_s > now_s or self._is_paused(one.entity_class, now_s):
                 continue
             if not one.shown and not self._is_controlled(one):
-                return Look(Purpose.CONTROL, key, one.entity_class)
-            return Look(Purpose.AGAIN, key, one.entity_class)
+                return DueLookup(LookupReason.CONTROL, key, one.entity_class)
+            return DueLookup(LookupReason.AGAIN, key, one.entity_class)
         if unproven and now_s >= self._unproven.until_s:
-            return Look(Purpose.UNPROVEN)
+            return DueLookup(LookupReason.UNPROVEN)
         if self.share and now_s >= self._sample_at_s:
-            return Look(Purpose.SAMPLE)
+            return DueLookup(LookupReason.SAMPLE)
         return None
 
     def allowed(self, classes: Collection[str], now_s: float) -> frozenset[str]:
@@ -160,7 +160,7 @@ class EntityLooks:
         *,
         agrees: bool,
         known_s: float,
-    ) -> LookResult | None:
+    ) -> LookupResult | None:
         """What an answer proves of an entity (A17); None: nothing yet.
 
         `token` is that of the stored row; `agrees`: whether the row is as the answer shows;
@@ -176,7 +176,7 @@ class EntityLooks:
             self._paused.pop(entity_class, None)
             if agrees:
                 self._differences.pop(key, None)
-                return LookResult.RIGHT
+                return LookupResult.RIGHT
         elif self._found_nothing(entity_class, now_s):
             return None
         shown = blake2b(answer.body, digest_size=16).digest() if answer.body else b""
@@ -190,7 +190,7 @@ class EntityLooks:
         proven = now_s - before.first_s >= self.confirm_s and known_s >= before.first_s
         proven = proven and (bool(shown) or self._is_controlled(before))
         if proven:
-            return LookResult.STALE if shown else LookResult.BOGUS
+            return LookupResult.STALE if shown else LookupResult.BOGUS
         if before.looks < _LOOKS:
             due_s = now_s + self.confirm_s
             self._open(key, before._replace(due_s=due_s, looks=before.looks + 1))

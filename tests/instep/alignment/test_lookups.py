@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from instep.alignment.audit import Finding, Verdict
-from instep.alignment.lookups import EntityLooks, Look, LookResult, Purpose, WrongEntities
+from instep.alignment.lookups import (
+    DueLookup,
+    LookupReason,
+    LookupResult,
+    LookupScheduler,
+    WrongEntities,
+)
 from instep.model.lookups import LookupAnswer, LookupVerdict
 
 SHOWN = LookupAnswer(LookupVerdict.SHOWN, b'{"uuid":"n"}')
@@ -17,7 +23,7 @@ class Looks:
 
     def __init__(self, share: float = 0.0) -> None:
         self.now_s = 1_000.0
-        self.looks = EntityLooks(share, 30.0, self.now_s)
+        self.looks = LookupScheduler(share, 30.0, self.now_s)
 
     def answered(
         self,
@@ -28,7 +34,7 @@ class Looks:
         token: str = "t",
         lacks_s: float = 0.0,
         entity_class: str = "NODE",
-    ) -> LookResult | None:
+    ) -> LookupResult | None:
         return self.looks.answered(
             key,
             entity_class,
@@ -39,12 +45,12 @@ class Looks:
             known_s=self.now_s - lacks_s,
         )
 
-    def due(self, unproven: int = 0) -> Look | None:
+    def due(self, unproven: int = 0) -> DueLookup | None:
         return self.looks.due(self.now_s, unproven=unproven)
 
 
 def test_what_agrees_is_right_at_once() -> None:
-    assert Looks().answered("n", SHOWN, agrees=True) is LookResult.RIGHT
+    assert Looks().answered("n", SHOWN, agrees=True) is LookupResult.RIGHT
 
 
 def test_a_difference_counts_after_a_second_look() -> None:
@@ -54,8 +60,8 @@ def test_a_difference_counts_after_a_second_look() -> None:
     it.now_s += 29
     assert it.due() is None
     it.now_s += 1
-    assert it.due() == Look(Purpose.AGAIN, "n", "NODE")
-    assert it.answered("n", SHOWN) is LookResult.STALE
+    assert it.due() == DueLookup(LookupReason.AGAIN, "n", "NODE")
+    assert it.answered("n", SHOWN) is LookupResult.STALE
     assert it.due() is None
 
 
@@ -65,7 +71,7 @@ def test_a17_what_the_stream_may_not_have_stated_yet_does_not_count() -> None:
     it.now_s += 30
     assert it.answered("n", SHOWN, lacks_s=31) is None
     it.now_s += 30
-    assert it.answered("n", SHOWN, lacks_s=31) is LookResult.STALE
+    assert it.answered("n", SHOWN, lacks_s=31) is LookupResult.STALE
 
 
 def test_a_row_that_has_changed_or_another_answer_begins_anew() -> None:
@@ -76,7 +82,7 @@ def test_a_row_that_has_changed_or_another_answer_begins_anew() -> None:
     it.now_s += 30
     assert it.answered("n", OTHER, token="t2") is None
     it.now_s += 30
-    assert it.answered("n", OTHER, token="t2") is LookResult.STALE
+    assert it.answered("n", OTHER, token="t2") is LookupResult.STALE
 
 
 def test_what_changes_all_the_time_is_left_to_the_next_cycle() -> None:
@@ -94,7 +100,7 @@ def test_a_difference_that_is_gone_is_none() -> None:
     it = Looks()
     it.answered("n", SHOWN)
     it.now_s += 30
-    assert it.answered("n", SHOWN, agrees=True) is LookResult.RIGHT
+    assert it.answered("n", SHOWN, agrees=True) is LookupResult.RIGHT
     it.now_s += 300
     assert it.due() is None
 
@@ -103,11 +109,11 @@ def test_a17_an_absence_needs_a_control_and_a_second_look() -> None:
     it = Looks()
     assert it.answered("n", ABSENT) is None
     it.now_s += 30
-    assert it.due() == Look(Purpose.CONTROL, "n", "NODE")
-    assert it.answered("other", SHOWN, agrees=True) is LookResult.RIGHT
+    assert it.due() == DueLookup(LookupReason.CONTROL, "n", "NODE")
+    assert it.answered("other", SHOWN, agrees=True) is LookupResult.RIGHT
     it.looks.controlled("n")
-    assert it.due() == Look(Purpose.AGAIN, "n", "NODE")
-    assert it.answered("n", ABSENT) is LookResult.BOGUS
+    assert it.due() == DueLookup(LookupReason.AGAIN, "n", "NODE")
+    assert it.answered("n", ABSENT) is LookupResult.BOGUS
 
 
 def test_what_was_shown_before_is_no_control() -> None:
@@ -116,7 +122,7 @@ def test_what_was_shown_before_is_no_control() -> None:
     it.answered("n", ABSENT)
     it.now_s += 30
     it.answered("link", SHOWN, agrees=True, entity_class="LINK")
-    assert it.due() == Look(Purpose.CONTROL, "n", "NODE")
+    assert it.due() == DueLookup(LookupReason.CONTROL, "n", "NODE")
     assert it.answered("n", ABSENT) is None
 
 
@@ -162,7 +168,7 @@ def test_a_share_of_the_entities_has_its_turn_in_an_hour() -> None:
     it = Looks(share=0.25)
     end_s, looks = it.now_s + 3_600, 0
     while it.now_s < end_s:
-        if it.due() == Look(Purpose.SAMPLE):
+        if it.due() == DueLookup(LookupReason.SAMPLE):
             looks += 1
             it.looks.sampled(1_000, it.now_s)
         it.now_s += 1
@@ -188,17 +194,17 @@ def test_nothing_is_sampled_without_a_share() -> None:
 
 def test_what_is_unproven_comes_first_and_its_rounds_are_spaced_out() -> None:
     it = Looks(share=1.0)
-    assert it.due(unproven=3) == Look(Purpose.UNPROVEN)
+    assert it.due(unproven=3) == DueLookup(LookupReason.UNPROVEN)
     it.looks.round_ended(it.now_s)
-    assert it.due(unproven=3) == Look(Purpose.SAMPLE)
+    assert it.due(unproven=3) == DueLookup(LookupReason.SAMPLE)
     it.now_s += 60
-    assert it.due(unproven=3) == Look(Purpose.UNPROVEN)
+    assert it.due(unproven=3) == DueLookup(LookupReason.UNPROVEN)
     it.looks.round_ended(it.now_s)
     it.now_s += 60
-    assert it.due(unproven=3) == Look(Purpose.SAMPLE)
+    assert it.due(unproven=3) == DueLookup(LookupReason.SAMPLE)
     it.looks.attempt_ended(it.now_s)
-    assert it.due(unproven=3) == Look(Purpose.UNPROVEN)
-    assert it.due(unproven=0) == Look(Purpose.SAMPLE)
+    assert it.due(unproven=3) == DueLookup(LookupReason.UNPROVEN)
+    assert it.due(unproven=0) == DueLookup(LookupReason.SAMPLE)
 
 
 def test_differences_are_bounded() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from instep.alignment.audit import Finding
-from instep.alignment.lookups import EntityLooks, LookResult, Purpose
+from instep.alignment.lookups import LookupReason, LookupResult, LookupScheduler
 from instep.errors import InstepError
 from instep.model.alike import agrees, completed
 from instep.model.entities import StoredEntity
@@ -40,11 +40,11 @@ class _Place:
 class _Stream:
     """One stream that is looked into, while its worker lasts."""
 
-    def __init__(self, worker: StreamWorker, rows: EntityRows, looks: EntityLooks) -> None:
+    def __init__(self, worker: StreamWorker, rows: EntityRows, looks: LookupScheduler) -> None:
         self.worker, self.rows, self.looks = worker, rows, looks
         self.classes = worker.stream.shown
         self.attempt = worker.attempt
-        self.places = {one: _Place() for one in Purpose}
+        self.places = {one: _Place() for one in LookupReason}
         self.entities = 0
         self.skipped = False
         """Whether entities were left out in this cycle: not all is compared then."""
@@ -104,7 +104,7 @@ class EntityLookups:
                 if rows is None:
                     continue
                 confirm_s = settings.alignment.empty_confirm_s
-                looks = EntityLooks(settings.audit_share, confirm_s, self._steady())
+                looks = LookupScheduler(settings.audit_share, confirm_s, self._steady())
                 known = _Stream(worker, rows, looks)
             found[id_] = known
         self._streams = found
@@ -115,28 +115,28 @@ class EntityLookups:
         if stream.attempt != stream.worker.attempt:
             stream.attempt = stream.worker.attempt
             stream.looks.attempt_ended(self._steady())
-            stream.places[Purpose.UNPROVEN] = _Place()
+            stream.places[LookupReason.UNPROVEN] = _Place()
         look = stream.looks.due(self._steady(), unproven=stream.worker.health().unproven)
         if look is None:
             return False
-        if look.purpose is Purpose.AGAIN:
+        if look.reason is LookupReason.AGAIN:
             await self._ask(stream, look.key)
-        elif look.purpose is Purpose.CONTROL:
-            key = await self._key(stream, Purpose.CONTROL, {look.entity_class})
+        elif look.reason is LookupReason.CONTROL:
+            key = await self._key(stream, LookupReason.CONTROL, {look.entity_class})
             if key is not None and key != look.key:
                 await self._ask(stream, key)
             stream.looks.controlled(look.key)
         else:
-            await self._take(stream, look.purpose)
+            await self._take(stream, look.reason)
         return True
 
-    async def _take(self, stream: _Stream, purpose: Purpose) -> None:
+    async def _take(self, stream: _Stream, reason: LookupReason) -> None:
         """Ask for the next entity of those that are unproven, or of all."""
         now_s = self._steady()
         classes = stream.looks.allowed(stream.classes, now_s)
         stream.skipped = stream.skipped or classes != stream.classes
-        key = await self._key(stream, purpose, classes)
-        if purpose is Purpose.UNPROVEN:
+        key = await self._key(stream, reason, classes)
+        if reason is LookupReason.UNPROVEN:
             if key is None:
                 stream.looks.round_ended(now_s)
         elif key is None:
@@ -146,21 +146,23 @@ class EntityLookups:
         if key is not None:
             await self._ask(stream, key)
 
-    async def _key(self, stream: _Stream, purpose: Purpose, classes: Iterable[str]) -> str | None:
+    async def _key(
+        self, stream: _Stream, reason: LookupReason, classes: Iterable[str]
+    ) -> str | None:
         """The next entity of these classes; after the last one the first again, but for the
         unproven ones, of which None is the end of a round.
         """
-        place, wanted = stream.places[purpose], frozenset(classes)
-        unproven = purpose is Purpose.UNPROVEN
+        place, wanted = stream.places[reason], frozenset(classes)
+        unproven = reason is LookupReason.UNPROVEN
         if place.keys:
             return place.keys.popleft()
-        if place.after == 0 and purpose is Purpose.SAMPLE:
+        if place.after == 0 and reason is LookupReason.SAMPLE:
             stream.entities = await stream.rows.count(stream.classes)
         page = await stream.rows.page(wanted, place.after, _PAGE, unproven=unproven)
         ended = not page and place.after > 0
         if ended:
             place.after = 0
-            if purpose is Purpose.SAMPLE:
+            if reason is LookupReason.SAMPLE:
                 await self._cycle_ended(stream)
             if not unproven:
                 page = await stream.rows.page(wanted, 0, _PAGE)
@@ -209,14 +211,14 @@ class EntityLookups:
             self._follow(stream, stored, answer, result)
 
     def _follow(
-        self, stream: _Stream, stored: StoredEntity, answer: LookupAnswer, result: LookResult
+        self, stream: _Stream, stored: StoredEntity, answer: LookupAnswer, result: LookupResult
     ) -> None:
         worker = stream.worker
         if not stored.proven:
             body = b""
-            if result is LookResult.STALE:
+            if result is LookupResult.STALE:
                 body = completed(answer.body, stored.body, answer.contained)
-            exists = result is not LookResult.BOGUS
+            exists = result is not LookupResult.BOGUS
             worker.prove(EntityProof(stored.key, stored.token, exists, body))
             return
         verdict = result.verdict
