@@ -97,8 +97,7 @@ class FrameDecoder:
         only: The classes that are kept (3.12), and ends that state no class; empty: all.
         below: The entities, by uuid, whose subtrees are kept (3.12); empty: all.
         suspects_parts: Tell where a CREATE_UPDATE, which is whole, looks like a part (v3.2 5.2).
-        needs_type: False where a record without a record-type, and without an entity, is an
-            information record: the default from 2.4 on (v3.2 3.10).
+        needs_type: False where a record without record-type and entity is information (v3.2 3.10).
     """
 
     def __init__(  # noqa: PLR0913 - what differs from stream to stream
