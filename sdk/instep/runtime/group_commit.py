@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -47,7 +48,8 @@ class GatheringQueue(Generic[T]):
         """The number of queued bytes."""
         self.error: Exception | None = None
         """The error passed to `close`; None while the queue is open."""
-        self._changed = asyncio.Event()
+        self._arrival: asyncio.Future[bool] | None = None
+        """What the reader waits for, or has waited for."""
         self._drained = asyncio.Event()
         self._put_lock = asyncio.Lock()
 
@@ -96,16 +98,21 @@ class GatheringQueue(Generic[T]):
         """
         if self.error is not None:
             return True
-        self._changed.clear()
+        loop = asyncio.get_running_loop()
+        arrival: asyncio.Future[bool] = loop.create_future()
+        self._arrival = arrival
+        if timeout_s is None:
+            return await arrival
+        # Not `asyncio.timeout`: every commit of one message or report waits here once.
+        timer = loop.call_later(timeout_s, partial(_resolve, arrival, arrived=False))
         try:
-            async with asyncio.timeout(timeout_s):
-                return await self._changed.wait()
-        except TimeoutError:
-            return False
+            return await arrival
+        finally:
+            timer.cancel()
 
     def wake(self) -> None:
         """Make `arrival` return although nothing was added."""
-        self._changed.set()
+        _resolve(self._arrival, arrived=True)
 
     def count_within(self, limit_records: int) -> int:
         """The number of oldest items that have together at most `limit_records` records; at least
@@ -147,7 +154,7 @@ class GatheringQueue(Generic[T]):
         """
         if self.error is None:
             self.error = error
-            self._changed.set()
+            _resolve(self._arrival, arrived=True)
             self._drained.set()
 
     def _fits(self, records: int, size_bytes: int) -> bool:
@@ -160,7 +167,12 @@ class GatheringQueue(Generic[T]):
         self._waiting.append((item, records, size_bytes))
         self.records += records
         self.size_bytes += size_bytes
-        self._changed.set()
+        _resolve(self._arrival, arrived=True)
+
+
+def _resolve(arrival: asyncio.Future[bool] | None, *, arrived: bool) -> None:
+    if arrival is not None and not arrival.done():
+        arrival.set_result(arrived)
 
 
 class PendingCommit(msgspec.Struct, Generic[R], eq=False):
