@@ -553,7 +553,7 @@ class Alignment:
             shown = "the log is empty" if doubtful is None else "its log holds nothing before it"
         elif doubtful is not None and same_record(oldest, doubtful):
             shown = "it began at the oldest record of its log"
-            if self._can_take_over:
+            if self._can_take_over(doubtful):
                 self._begin_attempt(self._opened_us, f"restarted: {shown}", new_log=new_log)
                 self._continuity.opened(self.position, resumed=False)
                 return
@@ -570,13 +570,12 @@ class Alignment:
             self._second_connection_refused = True
         self.realign("a second connection would have to show whether the stream was continued")
 
-    @property
-    def _can_take_over(self) -> bool:
-        """Whether the stream is read as the attempt from where it was opened: it is one partition,
-        and nothing was read.
+    def _can_take_over(self, first: RecordHeader) -> bool:
+        """Whether the stream is read as the attempt from where it was opened, at this record: all
+        that is stored is of its partition, and nothing was read.
         """
         continuity = self._continuity
-        return not self._baseline and continuity.one_partition and continuity.unproven
+        return not self._baseline and continuity.begins_all(first) and continuity.unproven
 
     def baseline_page(self, page: list[Record] | RecordChunk) -> Batch:
         """What to commit for a page of current state, with what of it cannot be read (A17).
