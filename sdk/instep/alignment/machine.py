@@ -417,8 +417,7 @@ class Alignment:
             self._move(AlignmentEvent.LOG_FILLED)
         offsets = dict(self.position.offsets)
         records = self._progress.follow(records, offsets, self.position, deviations, now_us)
-        if self._continuity.has_gap(records, self.position, offsets):
-            self._on_continuity(Continuity.GAP, records[0], now_us)
+        if self._is_broken_off(records, offsets, now_us):
             return None
         if self._lost(now_us, self._progress.oldest_us if records else now_us):
             return None
@@ -461,6 +460,19 @@ class Alignment:
         elif not self._realign_for_missing(position, now_us):
             self._realign_if_recovered(now_us)
         return batch
+
+    def _is_broken_off(
+        self, records: Sequence[RecordHeader], offsets: dict[str, int], now_us: int
+    ) -> bool:
+        """Whether these records do not go on from those before them: the stream is opened again."""
+        if self._progress.begins_anew:
+            # A snapshot does not state what has ended before it (A21).
+            self.realign("the provider has begun the stream anew on its connection")
+            return True
+        if self._continuity.has_gap(records, self.position, offsets):
+            self._on_continuity(Continuity.GAP, records[0], now_us)
+            return True
+        return False
 
     def _count_unreadable(self, position: Position, chunk: RecordChunk) -> Position:
         """Note what of a delivery could be read; hold what an attempt cannot prove absent (A17).
