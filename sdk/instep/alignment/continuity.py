@@ -249,8 +249,8 @@ class ContinuityCheck:
         self._resumed = self._suggests_restart = self._gapless = self._snapshot = False
         self.heard = False
         """Whether a record came since the opening."""
-        self.one_partition = False
-        """Whether all that may be stored is of one partition."""
+        self._known: set[str] = set()
+        """The partitions of all that may be stored."""
 
     def opened(
         self,
@@ -273,7 +273,7 @@ class ContinuityCheck:
         self._returning.clear()
         self._proven, self._suspect, self.heard = not resumed, None, False
         self._shown = False
-        self.one_partition = len(_known_partitions(position)) <= 1
+        self._known = _known_partitions(position)
         self._unseen = set(position.offsets)
         if position.barrier.token is not None:
             self._unseen.update(position.barrier.offsets)
@@ -290,6 +290,12 @@ class ContinuityCheck:
     def unproven(self) -> bool:
         """Whether nothing has come yet that could show whether the stream was continued."""
         return not self._proven and not self.heard
+
+    def begins_all(self, record: RecordHeader) -> bool:
+        """Whether this record stands in the only partition of all that may be stored: a stream that
+        begins at its oldest record there begins there as a whole.
+        """
+        return self._known <= {record.partition}
 
     def prove(self, oldest: RecordHeader, doubtful: RecordHeader | None) -> None:
         """A probe has shown that the stream was continued before `doubtful`; None: it is silent."""

@@ -417,8 +417,7 @@ class Alignment:
             self._move(AlignmentEvent.LOG_FILLED)
         offsets = dict(self.position.offsets)
         records = self._progress.follow(records, offsets, self.position, deviations, now_us)
-        if self._continuity.has_gap(records, self.position, offsets):
-            self._on_continuity(Continuity.GAP, records[0], now_us)
+        if self._is_broken_off(records, offsets, now_us):
             return None
         if self._lost(now_us, self._progress.oldest_us if records else now_us):
             return None
@@ -461,6 +460,19 @@ class Alignment:
         elif not self._realign_for_missing(position, now_us):
             self._realign_if_recovered(now_us)
         return batch
+
+    def _is_broken_off(
+        self, records: Sequence[RecordHeader], offsets: dict[str, int], now_us: int
+    ) -> bool:
+        """Whether these records do not go on from those before them: the stream is opened again."""
+        if self._progress.begins_anew:
+            # A snapshot does not state what has ended before it (A21).
+            self.realign("the provider has begun the stream anew on its connection")
+            return True
+        if self._continuity.has_gap(records, self.position, offsets):
+            self._on_continuity(Continuity.GAP, records[0], now_us)
+            return True
+        return False
 
     def _count_unreadable(self, position: Position, chunk: RecordChunk) -> Position:
         """Note what of a delivery could be read; hold what an attempt cannot prove absent (A17).
@@ -553,7 +565,7 @@ class Alignment:
             shown = "the log is empty" if doubtful is None else "its log holds nothing before it"
         elif doubtful is not None and same_record(oldest, doubtful):
             shown = "it began at the oldest record of its log"
-            if self._can_take_over:
+            if self._can_take_over(doubtful):
                 self._begin_attempt(self._opened_us, f"restarted: {shown}", new_log=new_log)
                 self._continuity.opened(self.position, resumed=False)
                 return
@@ -570,13 +582,12 @@ class Alignment:
             self._second_connection_refused = True
         self.realign("a second connection would have to show whether the stream was continued")
 
-    @property
-    def _can_take_over(self) -> bool:
-        """Whether the stream is read as the attempt from where it was opened: it is one partition,
-        and nothing was read.
+    def _can_take_over(self, first: RecordHeader) -> bool:
+        """Whether the stream is read as the attempt from where it was opened, at this record: all
+        that is stored is of its partition, and nothing was read.
         """
         continuity = self._continuity
-        return not self._baseline and continuity.one_partition and continuity.unproven
+        return not self._baseline and continuity.begins_all(first) and continuity.unproven
 
     def baseline_page(self, page: list[Record] | RecordChunk) -> Batch:
         """What to commit for a page of current state, with what of it cannot be read (A17).

@@ -12,6 +12,11 @@ show that the end has passed:
 - for long, all that came was appended a moment ago: since the opening, and not waiting to be read.
 
 A silence shows it too, as it does in every log.
+
+A provider may begin anew without closing the connection (TR-548 5.8), and a snapshot does not state
+what has ended before it. Two things show that: what the snapshot has shown comes again, although it
+was appended before the opening, so that the log behind it does not hold it; and, once the snapshot
+is over, an offset that goes back, because a log is in order.
 """
 
 from __future__ import annotations
@@ -31,6 +36,10 @@ __all__ = ["PartitionProgress", "SnapshotEndDetector"]
 
 
 _Identity = tuple[str, str, int, int]
+_SHOWN_RECORDS = 1_000
+"""Records of a snapshot that are remembered: one that begins anew states nearly all of them."""
+_CLOCK_STEP_US = 1_000_000
+"""Some providers date their records to the second."""
 
 
 class SnapshotEndDetector:
@@ -39,8 +48,11 @@ class SnapshotEndDetector:
     Times are in microseconds.
     """
 
-    def __init__(self, opened_us: int, late_us: int) -> None:
+    def __init__(self, opened_us: int, late_us: int, *, error_us: int = 0) -> None:
+        """`opened_us` is not before the opening, and at most `error_us` behind it."""
         self._opened_us = opened_us
+        self._before_us = opened_us - error_us - _CLOCK_STEP_US
+        """What was appended before this was appended before the opening."""
         self._late_us = late_us
         self.old_us = opened_us
         """When a record last came that was appended before the opening, or came late."""
@@ -49,10 +61,24 @@ class SnapshotEndDetector:
         self._first: _Identity | None = None
         """The first record appended since the opening."""
         self._last: _Identity | None = None
+        self.begins_anew = False
+        """Whether the stream was begun anew on the connection."""
+        self._shown: set[_Identity] = set()
+        """The first records that were appended before the opening."""
+        self._last_shown: _Identity | None = None
+        """The last record, if it was."""
+        self._offsets: dict[str, int] = {}
+        """The last offset of each partition, since the snapshot is over."""
 
-    def follow(self, records: Sequence[RecordHeader], now_us: int) -> None:
-        """Note records that came at `now_us`."""
+    def follow(
+        self, records: Sequence[RecordHeader], now_us: int, *, is_over: bool = False
+    ) -> None:
+        """Note records that came at `now_us`. `is_over`: the snapshot is taken to have ended."""
+        self.ended = self.ended or is_over
+        if records[0].appended_at_us < self._before_us or not isinstance(records, Columns):
+            self._look_for_old(records)
         if self.ended:
+            self._look_for_order(records)
             return
         if isinstance(records, Columns) and records[-1].appended_at_us <= self._opened_us:
             # Their times do not go back: all are old, and only the last one is remembered.
@@ -71,6 +97,28 @@ class SnapshotEndDetector:
             if record.appended_at_us > self._opened_us:
                 self._first = self._first or identity
             self._last = identity
+
+    def _look_for_old(self, records: Sequence[RecordHeader]) -> None:
+        """Remember records of before the opening, and find one that was there before."""
+        for record in records:
+            if record.appended_at_us >= self._before_us:
+                self._last_shown = None
+                continue
+            identity = (record.key, record.partition, record.offset, record.appended_at_us)
+            if identity not in self._shown:
+                if len(self._shown) < _SHOWN_RECORDS:
+                    self._shown.add(identity)
+            elif identity != self._last_shown:
+                # Twice in a row is a frame that was sent twice.
+                self.begins_anew = True
+            self._last_shown = identity
+
+    def _look_for_order(self, records: Sequence[RecordHeader]) -> None:
+        """Find a record that stands before the last one of its partition."""
+        for record in records[:1] + records[-1:] if isinstance(records, Columns) else records:
+            if 0 <= record.offset < self._offsets.get(record.partition, -1):
+                self.begins_anew = True
+            self._offsets[record.partition] = record.offset
 
 
 _US = 1_000_000
@@ -134,8 +182,17 @@ class PartitionProgress:
         aligning = position.phase is Phase.ALIGNING
         watched = self._may_start_with_snapshot and aligning
         late_us = int(self._settings.quiet_s * _US)
-        self._snapshot = SnapshotEndDetector(self._opened_us, late_us) if watched else None
+        self._snapshot = (
+            SnapshotEndDetector(self._opened_us, late_us, error_us=2 * clock_error_us)
+            if watched
+            else None
+        )
         self.silence_from(now_us)
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether the provider has begun a snapshot anew on the connection (TR-548 5.8)."""
+        return self._snapshot is not None and self._snapshot.begins_anew
 
     def listened(self, since_us: int, until_us: int) -> None:
         """A silence counts only between these times."""
@@ -190,7 +247,8 @@ class PartitionProgress:
             before = self._last_records(records, offsets, position)
             records = self._plausible.mended(records, before, now_us, deviations)
         if self._snapshot is not None:
-            self._snapshot.follow(records, now_us)
+            is_over = position.phase is not Phase.ALIGNING
+            self._snapshot.follow(records, now_us, is_over=is_over)
         # The usual case under load is decided without a loop over the records.
         goes_on = first.offset > offsets.get(
             partition, -1

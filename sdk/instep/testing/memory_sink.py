@@ -24,12 +24,16 @@ class _Entity(msgspec.Struct, frozen=True):
     record: Record
     lineage: int
     attempt: int
+    proven: bool = True
+    """Whether no unreadable record has singled it out."""
 
 
 class _Stream(msgspec.Struct):
     info: StreamInfo | None = None
     position: Position = Position()
     entities: dict[str, _Entity] = {}
+    swept: int = 0
+    """The last attempt that has swept: what it has left unmarked is unproven (A17)."""
     unreadable: list[Unreadable] = []
     deviations: Counter[str] = msgspec.field(default_factory=Counter)
 
@@ -113,6 +117,7 @@ class MemorySink(Sink):
             )
         written = deleted = 0
         position = batch.position
+        unproven = _unproven(stream)
         for record in batch.records:
             known = stream.entities.get(record.key)
             if (
@@ -129,9 +134,12 @@ class MemorySink(Sink):
         for one in batch.unreadable:
             known = stream.entities.get(one.key or "")
             if known is not None:
-                marked = _Entity(known.record, known.lineage, position.attempt)
+                marked = _Entity(known.record, known.lineage, position.attempt, proven=False)
                 stream.entities[known.record.key] = marked
-        swept, kept = _sweep(stream, batch.sweep) if batch.sweep else (0, 0)
+        swept = 0
+        if batch.sweep:
+            swept, unproven = _sweep(stream, batch.sweep), position.unproven
+        kept = _unproven(stream) - unproven
         stream.unreadable += batch.unreadable
         stream.deviations.update(batch.deviations)
         stream.position = position
@@ -164,8 +172,13 @@ class MemorySink(Sink):
         return self._store._stream(self._consumer, stream)  # noqa: SLF001 - one class in two parts
 
 
-def _sweep(stream: _Stream, step: SweepStep) -> tuple[int, int]:
-    """Remove all unmarked entities that nothing holds, in one step; how many, and how many stay."""
+def _unproven(stream: _Stream) -> int:
+    """How many entities are unproven."""
+    return sum(not one.proven or one.attempt < stream.swept for one in stream.entities.values())
+
+
+def _sweep(stream: _Stream, step: SweepStep) -> int:
+    """Remove all unmarked entities that nothing holds, in one step; how many."""
     unmarked = {key: one for key, one in stream.entities.items() if one.attempt < step.attempt}
     gone = [
         key
@@ -174,4 +187,5 @@ def _sweep(stream: _Stream, step: SweepStep) -> tuple[int, int]:
     ]
     for key in gone:
         del stream.entities[key]
-    return len(gone), len(unmarked) - len(gone)
+    stream.swept = step.attempt
+    return len(gone)

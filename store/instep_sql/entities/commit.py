@@ -16,7 +16,7 @@ from instep.alignment.unknown_entities import QUARANTINE_REASON, changes_met, qu
 from instep.model.batches import Batch, CommitResult
 from instep.model.columns import RecordColumns, all_whole
 from instep.model.ordering import rounds_per_key
-from instep.model.position import Position
+from instep.model.position import Phase, Position
 from instep.model.records import Record
 from instep.model.storable import LONGEST_UUID_CHARS
 from instep_sql import fencing
@@ -59,6 +59,8 @@ class Written(msgspec.Struct, frozen=True):
     """Of the provider, as only what is stored shows them (A10)."""
     unknown: dict[str, str] = {}
     """See `CommitResult.unknown_entities`."""
+    proven: int = 0
+    """Of an aligned stream: entities that were unproven, and are not any more."""
 
 
 def commit(  # noqa: PLR0913 - all that one transaction writes
@@ -103,34 +105,11 @@ def commit(  # noqa: PLR0913 - all that one transaction writes
             separate=separate,
         )
     _follow_unknown(connection, dialect, stream, batch.position, written)
-    singled_out = 0
-    if batch.unreadable or stream.singled_out:
-        singled_out = unproven.follow(
-            connection, dialect, stream, batch, mode=options.journal, now_us=now_us
-        )
-    if batch.proofs:
-        singled_out -= apply_proofs(
-            connection,
-            dialect,
-            stream,
-            batch,
-            lambda records: write_records(
-                connection,
-                dialect,
-                options,
-                stream,
-                batch.position,
-                records,
-                by_uuid=batch.by_uuid,
-                now_us=now_us,
-            ),
-            mode=options.journal,
-            now_us=now_us,
-        )
+    more = _note_unproven(connection, dialect, options, stream, batch, now_us) - written.proven
     result = CommitResult(
         written=written.written,
         deleted=written.deleted,
-        kept=singled_out,
+        kept=more,
         unresolved_keys=written.unresolved_keys,
         unknown_entities=written.unknown,
     )
@@ -139,7 +118,7 @@ def commit(  # noqa: PLR0913 - all that one transaction writes
         result = msgspec.structs.replace(
             result,
             swept=len(swept.keys),
-            kept=singled_out + swept.kept,
+            kept=more + swept.kept,
             sweep_cursor=swept.cursor,
             sweep_done=swept.done,
         )
@@ -153,6 +132,10 @@ def commit(  # noqa: PLR0913 - all that one transaction writes
                 batch.position.attempt_started_at_us,
                 done=swept.done,
             )
+    if result.sweep_done or _is_heartbeat(batch):
+        # Between commits, an audit may have proven some.
+        counted = unproven.count(connection, stream.no)
+        result = msgspec.structs.replace(result, kept=counted - batch.position.unproven)
     # After the sweep: what it has removed counts as changed, too.
     derive_changed(connection, dialect, stream, projections, now_us)
     if batch.unreadable:
@@ -192,6 +175,52 @@ def _follow_unknown(
         position = msgspec.structs.replace(position, baseline_pending=True)
     if position is not before:
         fencing.set_position(connection, stream.no, position)
+
+
+def _note_unproven(
+    connection: Connection,
+    dialect: Dialect,
+    options: SqlOptions,
+    stream: StreamRow,
+    batch: Batch,
+    now_us: int,
+) -> int:
+    """What a batch singles out (A17), and what requests for single entities have proven. Returns
+    how many entities more are unproven.
+    """
+    more = 0
+    if batch.unreadable or stream.singled_out:
+        more = unproven.follow(
+            connection, dialect, stream, batch, mode=options.journal, now_us=now_us
+        )
+    if batch.proofs:
+        more -= apply_proofs(
+            connection,
+            dialect,
+            stream,
+            batch,
+            lambda records: write_records(
+                connection,
+                dialect,
+                options,
+                stream,
+                batch.position,
+                records,
+                by_uuid=batch.by_uuid,
+                now_us=now_us,
+            ),
+            mode=options.journal,
+            now_us=now_us,
+        )
+    return more
+
+
+def _is_heartbeat(batch: Batch) -> bool:
+    """Whether it moves an aligned stream and nothing else, while entities of it are unproven."""
+    position = batch.position
+    if position.phase is not Phase.ALIGNED or not position.unproven:
+        return False
+    return not (batch.records or batch.unreadable or batch.proofs or batch.sweep)
 
 
 def derive_changed(
@@ -290,6 +319,9 @@ def _write_records(
     if stream.kept.statements:
         kept = stream.kept.statements
         apply_records(connection, dialect, no, kept, records, position, stream.info, now_us)
+    counts = position.phase is Phase.ALIGNED and position.unproven > 0
+    keys = {one.key for one in records}.union(joined.shown) if counts else set()
+    before = unproven.count_among(connection, dialect, no, keys) if counts else 0
     written = deleted = stated = 0
     for upserts, ends in write_rounds(records, no, lineage, composed=stream.change_only):
         deleted += dialect.end_entities(connection, ends)
@@ -304,8 +336,15 @@ def _write_records(
     if joined.shown:
         # Also where a newer record keeps its content (A3): the GET has shown that it exists.
         mark_proven(connection, dialect, no, attempt, joined.shown)
+    after = unproven.count_among(connection, dialect, no, keys) if counts else 0
     return Written(
-        written, deleted, joined.unresolved_keys, written == stated, joined.deviations, unknown
+        written,
+        deleted,
+        joined.unresolved_keys,
+        written == stated,
+        joined.deviations,
+        unknown,
+        before - after,
     )
 
 

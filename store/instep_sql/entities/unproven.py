@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
@@ -13,14 +13,25 @@ from sqlalchemy import Connection, Row, text
 from instep.model.batches import Batch, SweepStep
 from instep.model.entities import ChangeKind, ProofKind
 from instep.model.holds import Hold, UnprovenReason
-from instep.model.position import Position
+from instep.model.position import Phase, Position
 from instep.model.records import Unreadable
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.entities.held_sql import held_sql
 from instep_sql.entities.streams import StreamRow
 from instep_sql.options import Journal
+from instep_sql.proof_sql import SCOPE_COVERS
 
-__all__ = ["follow", "note_held", "note_offered", "prove", "prove_again", "proven_singly", "settle"]
+__all__ = [
+    "count",
+    "count_among",
+    "follow",
+    "note_held",
+    "note_offered",
+    "prove",
+    "prove_again",
+    "proven_singly",
+    "settle",
+]
 
 _ANY_MARK: Final = 2**31 - 1
 """Above the mark of any attempt."""
@@ -72,9 +83,30 @@ _PROVEN_AGAIN: Final = text("""
       ON e.stream_no = u.stream_no AND e.key = u.key
     WHERE u.stream_no = :no AND u.key <> '' AND coalesce(e.proven, 1) <> 0
 """)
+_COUNT: Final = text(f"""
+    SELECT count(*) FROM instep_entity AS t
+    WHERE t.stream_no = :no
+      AND (t.proven = 0 OR EXISTS (
+          SELECT 1 FROM instep_unproven AS u
+          WHERE u.reason <> '{UnprovenReason.NOT_OFFERED.value}' AND {SCOPE_COVERS}))
+""")
+"""A stream that is not offered is told as such."""
 _ANY_SINGLE: Final = text(
     "SELECT EXISTS (SELECT 1 FROM instep_unproven WHERE stream_no = :no AND key <> '')"
 )
+
+
+def count(connection: Connection, no: int) -> int:
+    """How many entities of a stream are unproven."""
+    found = connection.execute(_COUNT, {"no": no}).scalar_one()
+    return int(found)
+
+
+def count_among(connection: Connection, dialect: Dialect, no: int, keys: Collection[str]) -> int:
+    """How many of the entities with these keys are unproven."""
+    query = text(f"{_COUNT.text} AND t.key IN {dialect.members('keys')}")
+    found = connection.execute(query, {"no": no, "keys": json_array(keys)}).scalar_one()
+    return int(found)
 
 
 def note_held(
@@ -237,7 +269,9 @@ def follow(
     if batch.unreadable:
         return _single_out(connection, dialect, stream, batch, mode, now_us)
     if batch.records:
-        return -prove_again(connection, stream, batch.position.attempt, mode=mode, now_us=now_us)
+        fewer = prove_again(connection, stream, batch.position.attempt, mode=mode, now_us=now_us)
+        # Once aligned, the records themselves are counted.
+        return 0 if batch.position.phase is Phase.ALIGNED else -fewer
     return 0
 
 
@@ -285,6 +319,8 @@ def _single_out(
         )
         for row in found
     ]
+    aligned = position.phase is Phase.ALIGNED
+    before = count_among(connection, dialect, no, [row.key for row in found]) if aligned else 0
     connection.execute(_MARK, [{"id": row.id, "attempt": position.attempt} for row in found])
     connection.execute(_OF_KEY, [{"no": no, "key": row.key} for row in found])
     connection.execute(_INSERT, reasons)
@@ -295,6 +331,8 @@ def _single_out(
     ]
     if told and mode is not Journal.OFF:
         connection.execute(_TELL, told)
+    if aligned:
+        return len(found) - before
     return sum(bool(row.proven) or row.attempt < position.attempt for row in found)
 
 

@@ -156,6 +156,28 @@ def test_a2_what_came_before_the_restart_shows_is_marked_too() -> None:
     assert driver.swept == []
 
 
+def test_a2_a_partition_of_which_nothing_was_read_shows_no_restart_of_another() -> None:
+    """An attempt was interrupted when it had read one partition only. The other one begins at its
+    oldest record, as it does wherever the stream goes on.
+    """
+    driver = Driver(ModelLog(2))
+    for key in ("key-0", "key-1", "key-2", "key-3"):
+        driver.log.now_us += US
+        driver.log.put(key)
+    driver.log.now_us += US
+    driver.open()
+    driver.deliver(3, prefer=1)
+    assert list(driver.store.position.offsets) == ["1"]
+    driver.close()
+    driver.open()
+    driver.deliver(3, prefer=0)
+    assert driver.probes == 1
+    driver.log.now_us += US
+    driver.log.put("key-1")
+    assert driver.converges()
+    assert driver.swept == []
+
+
 def test_a2_without_offsets_a_restart_is_taken_over_too() -> None:
     driver = aligned(offsets=False)
     openings = len(driver.starts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from instep import Phase, Position
@@ -62,6 +63,42 @@ def test_what_came_in_columns_counts_as_one_by_one(ends_s: tuple[int, ...]) -> N
 def emulated() -> Follower:
     position = Position(attempt=2, phase=Phase.ALIGNING, attempt_started_at_us=at(OPENED_S))
     return Follower(position, may_start_with_snapshot=True)
+
+
+@pytest.mark.parametrize("again", [5, 7])
+def test_5_8_what_was_shown_before_is_of_a_snapshot_that_begins_anew(again: int) -> None:
+    """A log behind the snapshot begins at the opening: it does not hold it."""
+    read = snapshot(5, 7, 9)
+    assert not read.begins_anew
+    read.follow([record(again)], at(OPENED_S + 2))
+    assert read.begins_anew
+
+
+def test_5_8_a_frame_of_a_snapshot_that_was_sent_twice_begins_nothing_anew() -> None:
+    assert not snapshot(5, 7, 7, 2_001, 2_001).begins_anew
+
+
+def test_5_8_a_log_behind_a_snapshot_that_goes_back_begins_anew() -> None:
+    """It repeats what the snapshot has shown, in the order of its offsets."""
+    read = snapshot(5, 2_009, 2_003)
+    read.follow([record(2_001, ends=True), record(2_003), record(2_005)], at(OPENED_S + 20))
+    read.follow([record(2_007), record(2_009)], at(OPENED_S + 20))
+    assert read.ended
+    assert not read.begins_anew
+    read.follow([record(2_008)], at(OPENED_S + 21))
+    assert read.begins_anew
+
+
+@pytest.mark.parametrize("phase", [Phase.ALIGNING, Phase.SWEEPING, Phase.SWEEP_HELD])
+def test_5_8_a_snapshot_that_begins_anew_is_told_in_each_phase_of_an_attempt(phase: Phase) -> None:
+    """Else what has ended between the two would stay, with the mark of the first one."""
+    follower = emulated()
+    follower.follow(2_001, of("0", 5, 100), of("0", 60, 2_001))
+    follower.follow(2_002, of("0", 58, 1_999), of("0", 60, 2_001))
+    follower.position = msgspec.structs.replace(follower.position, phase=phase)
+    assert not follower.progress.begins_anew
+    follower.follow(2_003, of("0", 5, 100))
+    assert follower.progress.begins_anew
 
 
 def test_the_sweep_waits_for_the_end_of_a_snapshot() -> None:

@@ -35,9 +35,8 @@ class Chaos:
         self._unreachable = 0
         self._away = asyncio.Lock()
         self.realigns_after: tuple[int, int] | None = None
-        """Number and start of the attempt that a realignment was asked for after, of the process
-        that is still alive. An attempt that has read nothing keeps its number when it is begun
-        again.
+        """The attempt that a realignment was asked for after, of the process that is still alive
+        (`Checks.attempt`).
         """
         self._tasks: list[asyncio.Task[None]] = []
         self._ending: asyncio.Task[None] | None = None

@@ -79,6 +79,8 @@ class Checks:
         self._checked: dict[int, int] = {}
         self._furthest: dict[SimLog, int] = {}
         """The furthest offset that was ever committed, of logs that have one partition."""
+        self._openings = self._committed_openings = 0
+        """How often a stream was opened from its start, until now and until the last commit."""
         self._mixed_attempt = -1
         """An attempt with a position that may mix two logs: one was lost behind a token."""
         self.commits = 0
@@ -104,6 +106,7 @@ class Checks:
         if token is None or restarted:
             self._starts.add(opening)
         if token is None:
+            self._openings += 1
             if instance.empty and self._world.log_options.baseline:
                 # What ends between the baseline and the first record is stated nowhere.
                 self._world.must_realign = True
@@ -170,8 +173,10 @@ class Checks:
     # -- what is checked -------------------------------------------------------------------------
 
     def attempt(self) -> tuple[int, int]:
-        """Number and start of the attempt, as it was committed last."""
-        return self.position.attempt, self.position.attempt_started_at_us
+        """The attempt that was committed last: its number, and that of its opening. One that has
+        read nothing keeps its number when it is begun again.
+        """
+        return self.position.attempt, self._committed_openings
 
     def fetch(self) -> dict[str, Row]:
         found = self._database.execute(_ENTITIES).fetchall()
@@ -201,6 +206,7 @@ class Checks:
             self._world.trace(f"commit failed: {type(failed).__name__}")
             return
         self.commits += 1
+        self._committed_openings = self._openings
         self._position_moves(batch)
         if after is not before:
             self._marks(before, after, batch)
@@ -214,6 +220,7 @@ class Checks:
         self.rows, self._found, self.position = after, list(after.values()), batch.position
         self._began_s.setdefault(batch.position.attempt, self._world.loop.time())
         if moved or batch.records:
+            self._note_furthest(batch)
             self._not_ahead()
 
     def _require(self, truth: bool, message: str) -> None:
@@ -332,6 +339,17 @@ class Checks:
                 if since_s is not None:
                     return since_s * _US < position.attempt_started_at_us
         return False
+
+    def _note_furthest(self, batch: Batch) -> None:
+        """Note what a batch has come to, where what it delivers again makes its position lie before
+        that.
+        """
+        if self._world.log_options.offsets:
+            return
+        for record in batch.records:
+            if (found := self._log_of(record.token)) is not None:
+                log, ordinal = found
+                self._furthest[log] = max(log.offset_of(ordinal), self._furthest.get(log, -1))
 
     def _not_ahead(self) -> None:
         """Rule A1: all that lies up to the position is in the store."""

@@ -62,9 +62,11 @@ class SimSource(Source):
         ]
 
     async def refresh(self, stream: StreamInfo) -> StreamInfo:
-        """The stream as it was, and what the clock shows now. It draws nothing."""
+        """The stream as it is declared now, and what the clock shows. It draws nothing."""
         offset_us = self._world.clock_offset_us(self._now())
-        return msgspec.structs.replace(stream, clock_offset_us=offset_us)
+        declared = self._world.provider.current.info()
+        found = declared if declared.origin == stream.origin else stream
+        return msgspec.structs.replace(found, clock_offset_us=offset_us)
 
     @asynccontextmanager
     async def probe(self, stream: StreamInfo) -> AsyncIterator[SimFeed]:

@@ -62,6 +62,11 @@ KEPT_PRESENT = {
     311179: "a log was read again in an attempt, and behind a cut what ends what it stated",
     401803: "truncated past a reader before the first record of a partition: no offset shows it",
     312102: "the simulation took what came after a step of the provider's clock for older",
+    6003277: "a snapshot was begun anew on an open connection, while a sweep was under way",
+    6003840: "the simulated provider did not declare the retentions of its new log",
+    7000086: "one partition began at its oldest record, and another one was taken for begun there",
+    7100994: "the simulation took two attempts of one second for one that had not begun",
+    7101429: "the simulation missed the end in a batch that went back behind it",
     200625: "a log was found empty, and the next one taken for the one before the empty one",
 }
 
