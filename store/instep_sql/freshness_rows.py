@@ -25,15 +25,16 @@ _HEARD: Final = """
 """
 _SAY: Final = text("""
     INSERT INTO instep_freshness (stream_no, follower_no, connected, caught_up, opened_at_us,
-                                  read_at_us, refused, readable, trouble, monitor)
+                                  read_at_us, refused, readable, trouble, known_at_us, monitor)
     SELECT id, :no, :connected, :caught_up, :opened_at_us, :read_at_us, :refused, :readable,
-           :trouble, :monitor
+           :trouble, :known_at_us, :monitor
     FROM instep_stream WHERE consumer = :consumer AND stream = :stream AND kind = 'stream'
     ON CONFLICT (stream_no) DO UPDATE
     SET follower_no = excluded.follower_no, connected = excluded.connected,
         caught_up = excluded.caught_up, opened_at_us = excluded.opened_at_us,
         read_at_us = excluded.read_at_us, refused = excluded.refused,
-        readable = excluded.readable, trouble = excluded.trouble, monitor = excluded.monitor
+        readable = excluded.readable, trouble = excluded.trouble,
+        known_at_us = excluded.known_at_us, monitor = excluded.monitor
 """)
 _FORGET: Final = text("""
     DELETE FROM instep_follower WHERE consumer = :consumer AND id <> :no
@@ -80,6 +81,7 @@ class FreshnessReporter:
                 "refused": one.refused,
                 "readable": one.readable,
                 "trouble": without_nul(one.trouble[:_LONGEST_TROUBLE_CHARS]),
+                "known_at_us": one.known_at_us,
                 "monitor": "" if one.monitor is None else _encode(one.monitor).decode(),
             }
             for one in reports

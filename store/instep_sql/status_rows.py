@@ -39,14 +39,14 @@ __all__ = [
 ]
 
 VERSION_TABLE: Final = "instep_schema"
-HEAD: Final = "0108"
+HEAD: Final = "0109"
 """The newest revision in `migrations/versions` (a test holds them equal)."""
 STORED_VERSION: Final = f"SELECT version_num FROM {VERSION_TABLE}"
 SQLITE_NOW_US: Final = "CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)"
 """The time of the database, in microseconds since 1970."""
 _STREAM: Final = """
     SELECT s.*, f.connected, f.caught_up, f.opened_at_us, f.read_at_us, f.refused, f.readable,
-      f.trouble, f.monitor, w.stale_after_s, {now_us} - w.heard_at_us AS silent_us,
+      f.trouble, f.known_at_us, f.monitor, w.stale_after_s, {now_us} - w.heard_at_us AS silent_us,
       (SELECT count(*) FROM instep_quarantine AS q
        WHERE q.stream_no = s.id AND q.replayed_at_us IS NULL) AS quarantined,
       {counts}
@@ -191,6 +191,7 @@ def _report(row: Any) -> StreamReport | None:
         refused=row.refused,
         readable=bool(row.readable),
         trouble=row.trouble,
+        known_at_us=row.known_at_us,
         monitor=_monitor(row.monitor) if row.monitor else None,
     )
 

@@ -100,7 +100,7 @@ def status(  # noqa: PLR0917 - as many as options
         wanted = Limits(
             behind_s=behind_s, unproven=max_unproven, quarantined=max_quarantined, dead=max_dead
         )
-        check_stores(config, store, consumer, wanted, output)
+        check_stores(config, store, consumer, stream, wanted, output)
         return
     if any(limit is not None for limit in limits):
         raise ConfigurationError(

@@ -49,11 +49,16 @@ def parse_duration(text: str) -> float:
     return float(found[1]) * _UNITS[found[2] or "s"]
 
 
-def check_stores(
-    config: Path | None, store: str | None, consumer: str | None, limits: Limits, output: Format
+def check_stores(  # noqa: PLR0917 - as many as options
+    config: Path | None,
+    store: str | None,
+    consumer: str | None,
+    stream: str | None,
+    limits: Limits,
+    output: Format,
 ) -> None:
     """Print one line; ends with 1 where anything is not as it should be. Raises
-    `ConfigurationError`.
+    `ConfigurationError`. With a stream, only that stream counts.
     """
     healths: list[Health] = []
     faults: list[Fault] = []
@@ -69,6 +74,10 @@ def check_stores(
         if not found:
             faults.append(Fault(Part.CONSUMER, "all", "", "nothing was stored yet"))
         healths += found
+    if stream is not None and healths:
+        healths = list(_only(healths, stream))
+        if not healths:
+            faults.append(Fault(Part.CONSUMER, consumer or "all", stream, "nothing was stored yet"))
     faults += faults_of(healths)
     faults += (fault for health in healths for fault in _beyond(health, limits))
     _print(healths, faults, output)
@@ -94,6 +103,13 @@ def _read(url: str, names: set[str]) -> list[Health]:
             )
 
     return asyncio.run(read())
+
+
+def _only(healths: list[Health], stream: str) -> Iterator[Health]:
+    """Those that have this stream, with no other."""
+    for one in healths:
+        if streams := tuple(each for each in one.streams if each.stream == stream):
+            yield msgspec.structs.replace(one, streams=streams)
 
 
 def _beyond(health: Health, limits: Limits) -> Iterator[Fault]:

@@ -395,17 +395,18 @@ def samples(healths: Sequence[Health]) -> Iterator[Sample]:
                 yield Sample(figure, one.names, label, value)
 
 
-def labelled(figure: Figure, read: Any) -> Iterator[tuple[str, float]]:
+def labelled(figure: Figure, read: Any) -> list[tuple[str, float]]:
     """The values of a figure by its label, which is empty where it has none. A word that is not in
     the vocabulary makes no series; the ids of rules are those of a rule book, and of no peer.
     """
     if not figure.label:
-        if read is not None:
-            yield "", read
-        return
-    for word, value in read.items():
-        if value is not None and (word in figure.values or figure.label == "rule"):
-            yield word, value
+        return [] if read is None else [("", read)]
+    values, any_word = figure.values, figure.label == "rule"
+    return [
+        (word, value)
+        for word, value in read.items()
+        if value is not None and (any_word or word in values)
+    ]
 
 
 def facts_of(health: Health) -> dict[str, Any]:

@@ -153,10 +153,14 @@ class OperationsPort:
         role = request.query.get("role", ReadinessRole.WRITER)
         if role not in tuple(ReadinessRole):
             return _text(f"role is {' or '.join(ReadinessRole)}", 400)
+        # A probe that is mistyped must not pass as another.
+        if not request.query.keys() <= {"role", "consumer"}:
+            return _text("a query is role=ROLE or consumer=NAME, which may be repeated", 400)
         healths = await self._healths()
-        if name := request.query.get("consumer"):
-            healths = [one for one in healths if one.consumer == name]
-            if not healths:
+        if "consumer" in request.query:
+            names = set(request.query.getall("consumer"))
+            healths = [one for one in healths if one.consumer in names]
+            if len(healths) < len(names):
                 return _text("there is no such consumer", 404)
         faults = faults_of(healths, ReadinessRole(role))
         if not faults:

@@ -29,9 +29,12 @@ def behind_of(one: StreamStatus, now_us: int) -> float | None:
     """The greatest age in seconds of a change that the store may lack; None: not known."""
     if one.position.phase is Phase.NOT_OFFERED:
         return None
+    offset_us = int(one.info.get("clock_offset_us") or 0)
     known_us = one.position.watermark_us
-    provider_us = now_us + int(one.info.get("clock_offset_us") or 0)
-    return max(0.0, (provider_us - known_us) / 1e6) if known_us else None
+    if one.report is not None and one.report.known_at_us:
+        # Of a quiet stream: its position is committed anew less often (`heartbeat_s`).
+        known_us = max(known_us, one.report.known_at_us + offset_us)
+    return max(0.0, (now_us + offset_us - known_us) / 1e6) if known_us else None
 
 
 def stored_fidelity(one: StreamStatus, behind: float | None) -> Fidelity | None:

@@ -92,6 +92,10 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     """Why it does not go on, or what could not be read; empty if there is nothing to tell."""
     monitor: ProviderMonitor | None = None
     """What the provider says of our reading; None: it says nothing."""
+    known_at_us: int = 0
+    """Up to when a silence at the end of the log has shown that nothing is missing, in whole steps
+    of half a minute, so that a quiet stream says little; 0: none has since the process was started.
+    """
 
 
 class Freshness(msgspec.Struct, frozen=True, kw_only=True):

@@ -111,6 +111,8 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
     """How long ago that audit ended; None: there was none."""
     monitor: ProviderMonitor | None = None
     """See `StreamReport.monitor`."""
+    known_at_us: int = 0
+    """See `StreamReport.known_at_us`."""
     no_progress: str = ""
     """How far the last connections came, if several in a row came no further than those before;
     empty while there is progress (A16).
@@ -186,6 +188,7 @@ class StreamHealth(msgspec.Struct, frozen=True, kw_only=True):
             readable=self.readable,
             trouble=self.refusal or self.no_progress or self.last_error,
             monitor=self.monitor,
+            known_at_us=self.known_at_us,
         )
 
     @property

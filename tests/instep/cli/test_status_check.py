@@ -1,5 +1,6 @@
 """`instep status --check`: one line and an exit code, on a store at rest."""
 
+import asyncio
 import json
 import signal
 import socket
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from instep.model import StreamReport
+from instep_sql import SqlStore
 from tests.instep.cli.cli_kit import fill, instep, started
 from tests.instep.cli.test_run_port import DEADLINE_S, provider
 from tests.instep.cli.test_status import CONFIG
@@ -83,6 +86,43 @@ def test_a_store_that_is_not_followed_names_each_stream(tmp_path: Path) -> None:
         ("consumer", "network"),
         ("consumer", "quiet"),
     }
+
+
+async def _say(url: str, **said: StreamReport) -> None:
+    """What a process that follows says of these streams now."""
+    async with SqlStore(url) as store:
+        await store.open("east")
+        await store.report(list(said.values()), 600.0)
+
+
+def _report(stream: str, known_ago_s: float) -> StreamReport:
+    return StreamReport(
+        stream=stream,
+        connected=True,
+        caught_up=True,
+        known_at_us=int((time.time() - known_ago_s) * 1e6),
+    )
+
+
+def test_a_quiet_stream_is_not_behind(tmp_path: Path) -> None:
+    """Its position is old, and its process has said up to when nothing is missing."""
+    url = fill(tmp_path)
+    asyncio.run(_say(url, one=_report("network", 40)))
+    network = ("--store", url, "--stream", "network")
+    code, line = check(*network, "--max-behind", "5m")
+    assert (code, line.partition(", ")[0]) == (0, "ready: east")
+    assert check(*network, "--max-behind", "30s")[0] == 1
+
+
+def test_only_the_stream_that_is_named_counts(tmp_path: Path) -> None:
+    url = fill(tmp_path)
+    asyncio.run(_say(url, one=_report("network", 40)))
+    assert check("--store", url)[0] == 1
+    code, line = check("--store", url, "--stream", "quiet")
+    assert (code, "network" in line) == (1, False)
+    assert check("--store", url, "--stream", "network")[0] == 0
+    line = "not ready: consumer: all / another: nothing was stored yet"
+    assert check("--store", url, "--stream", "another") == (1, line)
 
 
 def test_a_store_that_is_away_is_a_judgement(tmp_path: Path) -> None:

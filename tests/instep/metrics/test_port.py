@@ -75,6 +75,11 @@ async def test_ready_names_who_is_at_fault_and_live_stays() -> None:
         assert await page(session, "/readyz?consumer=west&role=reader") == (200, "ready\n")
         assert (await page(session, "/readyz?consumer=north"))[0] == 404
         assert (await page(session, "/readyz?role=king"))[0] == 400
+        # A probe that is mistyped is no other probe.
+        assert (await page(session, "/readyz?consumers=east"))[0] == 400
+        assert (await page(session, "/readyz?consumer="))[0] == 404
+        assert (await page(session, "/readyz?consumer=east&consumer=north"))[0] == 404
+        assert (await page(session, "/readyz?consumer=east&consumer=west"))[0] == 503
         async with session.post("/readyz") as answer:
             assert answer.status == 405
 

@@ -21,6 +21,8 @@ _UNSETTLED: Final = frozenset({Phase.ALIGNING, Phase.BASELINING, Phase.CONFIRMIN
 """Phases in which nothing later is known than what the attempt was opened with (A8): the delay is
 that of the records.
 """
+_SAID_EVERY_S: Final = 30.0
+"""How often a quiet stream tells the store up to when it is known."""
 
 
 class StreamAges:
@@ -39,9 +41,7 @@ class StreamAges:
         self._commit_began_s: float | None = None
         self._audited_s: float | None = None
         self._known_s = 0.0
-        """Up to when nothing was missing, as the last connection has shown at its end; 0: nothing
-        is known.
-        """
+        """Up to when nothing was missing, as a silence has shown last; 0: none has."""
         self._phase = Phase.UNALIGNED
         self._phase_since_s = now()
 
@@ -88,7 +88,8 @@ class StreamAges:
         known_s = max(known_s, self._known_s)
         if known_s and self._silent_at_end(status):
             assert self._feed is not None
-            known_s = max(known_s, now_s - self._feed.unheard_s)
+            self._known_s = max(self._known_s, now_s - self._feed.unheard_s)
+            known_s = max(known_s, self._known_s)
         behind_s = _age_s(known_s or None, now_s)
         if behind_s is not None and status.phase not in _UNSETTLED:
             health = health.delayed(behind_s)
@@ -100,6 +101,7 @@ class StreamAges:
             commit_age_s=_age_s(self._committed_s, now_s),
             committing_s=_age_s(self._commit_began_s, now_s) or 0.0,
             behind_s=behind_s,
+            known_at_us=int(self._known_s // _SAID_EVERY_S * _SAID_EVERY_S * 1_000_000),
             phase_age_s=now_s - self._phase_since_s,
             audited_age_s=_age_s(self._audited_s, now_s),
         )

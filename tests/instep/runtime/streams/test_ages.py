@@ -42,3 +42,19 @@ def test_what_a_silence_has_proven_stays_known_when_the_connection_ends(
     now_s = 500.0
     told = ages.add_to(STREAM, status_of(), 100.0)
     assert told.behind_s == behind_s
+
+
+def test_a_quiet_stream_says_in_half_minutes_up_to_when_it_is_known() -> None:
+    now_s = 100.0
+    ages = StreamAges(lambda: now_s)
+    feed = SimpleNamespace(heard_within_s=75.0, silent_s=1.0, unheard_s=1.0)
+    read_ahead = SimpleNamespace(record_s=0.0, holds=False)
+    ages.connected(cast(Any, feed), cast(Any, read_ahead))
+    said: list[int] = []
+    for now_s in (100.0, 115.0, 130.0, 131.0):
+        said.append(ages.add_to(STREAM, status_of(), 50.0).report.known_at_us)
+    assert said == [90_000_000, 90_000_000, 120_000_000, 120_000_000]
+    # What is read and not committed may be missing, from then on.
+    now_s, read_ahead.holds = 500.0, True
+    told = ages.add_to(STREAM, status_of(), 50.0)
+    assert (told.known_at_us, told.behind_s) == (120_000_000, 370.0)
