@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from instep.conformance import HELD, NOTHING, Evidence, Judge, Rule, RuleBroken, RuleLevel, Verdict
-from instep_tapi.conformance.making import clauses
+from instep.conformance import HELD, NOTHING, Rule, RuleBroken, RuleLevel, Verdict
+from instep_tapi.conformance.making import clauses, log_judge
 from instep_tapi.conformance.observations import (
     ConnectionSeen,
     DeclaredType,
@@ -171,25 +171,6 @@ def _goes_on(earlier: Reading, later: Reading) -> bool:
     )
 
 
-def _log_judge(look: Callable[[Log], Iterator[Verdict]]) -> Callable[[], Judge]:
-    def judge(log: Log) -> Sequence[Verdict]:
-        found: list[Verdict] = []
-        for verdict in look(log):
-            found.append(verdict)
-            if len(found) >= 1_000:
-                break
-        return found
-
-    return lambda: judge
-
-
-def _opening(reading: Reading) -> Evidence:
-    start = reading.connection.start
-    asked = f"start_from={start}" if start else "no token"
-    what = f"connection {reading.connection.id} was opened with {asked}"
-    return Evidence.of(reading.connection.opened_us, what, b"")
-
-
 def _skipped(log: Log) -> Iterator[Verdict]:
     """Records that a later reading has, and that an earlier one passed over in its middle."""
     for pair in _pairs(log):
@@ -203,6 +184,8 @@ def _skipped(log: Log) -> Iterator[Verdict]:
                     yield HELD[0]
                 continue
             behind = pair.earlier.records[(place[0], came[bisect_right(came, place[1])])]
+            if behind.at_us > pair.later.sent_us(record):
+                continue  # it may have been compacted away in between
             yield RuleBroken(
                 f"offset {place[1]} was not sent on connection {pair.earlier.connection.id}, which"
                 f" went on to offset {behind.place[1]}",
@@ -226,9 +209,11 @@ def _missed_at_start(
             elif place[1] < came[0]:
                 # What has a lower offset was in the log before the first record that came.
                 first = reading.records[(place[0], came[0])]
+                if first.at_us > pair.later.sent_us(record):
+                    continue  # it may have been compacted away in between
                 yield RuleBroken(
                     f"{reason}: it began at offset {came[0]}, and offset {place[1]} was in the log",
-                    (_opening(reading), first.evidence, record.evidence),
+                    (reading.connection.evidence, first.evidence, record.evidence),
                 )
 
 
@@ -249,13 +234,18 @@ def _from_oldest(log: Log) -> Iterator[Verdict]:
             if not came:
                 continue
             # A slow reader comes to it long after it has connected.
-            passed_us = later.records[(place[0], came[0])].at_us + later.ahead_us
+            first = later.records[(place[0], came[0])]
+            passed_us = first.at_us + later.ahead_us
             young = 0 <= passed_us - record.append_us < keep_us
             if young and place[1] < came[0] and place not in later.records:
                 yield RuleBroken(
                     "a connection without token did not begin at the oldest record: it began at"
                     f" offset {came[0]}, and offset {place[1]} was in the log",
-                    (record.evidence, _opening(later), later.records[(place[0], came[0])].evidence),
+                    (
+                        record.evidence,
+                        later.connection.evidence,
+                        later.records[(place[0], came[0])].evidence,
+                    ),
                 )
 
 
@@ -366,7 +356,7 @@ def _token_used(log: Log) -> Iterator[Verdict]:
         evidence = [
             part
             for reading, token, first in refused[:2]
-            for part in (token.evidence, _opening(reading), first.evidence)
+            for part in (token.evidence, reading.connection.evidence, first.evidence)
         ]
         yield RuleBroken(
             f"{len(refused)} connections in a row with a young token began at the oldest record,"
@@ -447,7 +437,7 @@ def _delay_kept(log: Log) -> Iterator[Verdict]:
             yield RuleBroken(
                 f"a record was gone {one.age_us / 1e6:.0f} s after it was appended; the compaction"
                 f" delay is {pair.type.delay_s:.0f} s",
-                (one.record.evidence, _opening(pair.later), one.passing.evidence),
+                (one.record.evidence, pair.later.connection.evidence, one.passing.evidence),
             )
 
 
@@ -465,7 +455,7 @@ def _latest_kept(log: Log) -> Iterator[Verdict]:
                 yield RuleBroken(
                     f"the last record of {one.record.key} is not in the log any more, and nothing"
                     " came in its place",
-                    (one.record.evidence, _opening(pair.later), one.passing.evidence),
+                    (one.record.evidence, pair.later.connection.evidence, one.passing.evidence),
                 )
 
 
@@ -486,7 +476,7 @@ def _tombstones_kept(log: Log) -> Iterator[Verdict]:
                 yield RuleBroken(
                     f"a TOMBSTONE was gone {one.age_us / 1e6:.0f} s after it was appended; they are"
                     f" kept {pair.type.retention_s:.0f} s",
-                    (one.record.evidence, _opening(pair.later), one.passing.evidence),
+                    (one.record.evidence, pair.later.connection.evidence, one.passing.evidence),
                 )
 
 
@@ -514,7 +504,7 @@ def _compacted(log: Log) -> Iterator[Verdict]:
                 yield RuleBroken(
                     f"two records of {record.key} are in the log; the later is {age_s:.0f} s old,"
                     f" and the compaction delay is {type_.delay_s:.0f} s",
-                    (before.evidence, record.evidence, _opening(reading)),
+                    (before.evidence, record.evidence, reading.connection.evidence),
                 )
             last[name] = record
         if last:
@@ -571,7 +561,7 @@ RULES: Final[tuple[Rule, ...]] = (
         " changes once more.",
         right="offsets 5, 6, 7",
         wrong="offsets 5, 7, while 6 is in the log",
-        make_judge=_log_judge(_skipped),
+        make_judge=log_judge(_skipped),
     ),
     _rule(
         "start-oldest",
@@ -581,7 +571,7 @@ RULES: Final[tuple[Rule, ...]] = (
         " not exist for it.",
         right="the record with the lowest offset first",
         wrong="the next record that is appended",
-        make_judge=_log_judge(_from_oldest),
+        make_judge=log_judge(_from_oldest),
     ),
     _rule(
         "token-next",
@@ -591,7 +581,7 @@ RULES: Final[tuple[Rule, ...]] = (
         " are lost without a sign.",
         right="token of offset 9, first record: offset 10, or one before",
         wrong="token of offset 9, first record: offset 40",
-        make_judge=_log_judge(_after_token),
+        make_judge=log_judge(_after_token),
     ),
     _rule(
         "token-used",
@@ -601,7 +591,7 @@ RULES: Final[tuple[Rule, ...]] = (
         " connection a whole realignment.",
         right="token of offset 9, first record: offset 10",
         wrong="token of offset 9, first record: offset 0, each time",
-        make_judge=_log_judge(_token_used),
+        make_judge=log_judge(_token_used),
     ),
     _rule(
         "token-old",
@@ -612,7 +602,7 @@ RULES: Final[tuple[Rule, ...]] = (
         " ended meanwhile.",
         right="the oldest record first",
         wrong="the record behind the token",
-        make_judge=_log_judge(_old_token),
+        make_judge=log_judge(_old_token),
     ),
     _rule(
         "delay-kept",
@@ -622,7 +612,7 @@ RULES: Final[tuple[Rule, ...]] = (
         " short alarms, and does not know it.",
         right="all states of k in the last 10 minutes",
         wrong="only the last state of k, seconds after the one before",
-        make_judge=_log_judge(_delay_kept),
+        make_judge=log_judge(_delay_kept),
     ),
     _rule(
         "latest-kept",
@@ -632,7 +622,7 @@ RULES: Final[tuple[Rule, ...]] = (
         " there is gone from the store.",
         right="a record of k, however old",
         wrong="no record of k after some hours",
-        make_judge=_log_judge(_latest_kept),
+        make_judge=log_judge(_latest_kept),
     ),
     _rule(
         "tombstones-kept",
@@ -642,7 +632,7 @@ RULES: Final[tuple[Rule, ...]] = (
         " entity lives on in its store.",
         right="the TOMBSTONE of k for four hours",
         wrong="no TOMBSTONE of k after half an hour",
-        make_judge=_log_judge(_tombstones_kept),
+        make_judge=log_judge(_tombstones_kept),
     ),
     _rule(
         "compaction",
@@ -652,6 +642,6 @@ RULES: Final[tuple[Rule, ...]] = (
         why="A log that is never compacted grows without bound: aligning takes longer each day.",
         right="one record of each key that is older than the delay",
         wrong="hundreds of records of one key, days old",
-        make_judge=_log_judge(_compacted),
+        make_judge=log_judge(_compacted),
     ),
 )

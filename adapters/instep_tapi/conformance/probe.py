@@ -18,8 +18,8 @@ from instep.conformance import Event
 from instep.errors import InstepError, NoStreamError, SourceError, TokenRefusedError
 from instep.model.records import RecordHeader
 from instep.model.streams import Start, StreamInfo
+from instep_tapi.feeds.feed_tap import now_us
 from instep_tapi.source import TapiSource
-from instep_tapi.source_tap import now_us
 
 __all__ = ["PROBED", "Probe", "probe_source"]
 

@@ -2,7 +2,8 @@
 
 What may befall a conforming provider: connections that drop, records that come twice or again, a
 log that is lost and made anew, tokens that are taken for too old, streams that pause, changes that
-are lost and repaired, partitions, frames and spellings of any kind, slow readers.
+are lost and repaired, partitions, frames and spellings of any kind, a client that reads slowly,
+another one beside it that sends no Pong.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def befall(world: World, rng: random.Random) -> None:
     """One thing that may befall a conforming provider, or its client."""
     faults, provider = world.faults, world.provider
     stream = rng.choice(provider.streams)
-    match rng.randrange(13):
+    match rng.randrange(16):
         case 0 | 1 | 2:
             world.pass_time(rng.choice((20.0, 5 * MINUTE_S)), changes=rng.choice((0, 1, 4)))
         case 3:
@@ -140,12 +141,19 @@ def befall(world: World, rng: random.Random) -> None:
             world.read()
         case 11:
             faults.shuffle_partitions = rng.random() < 0.5
+        case 12:
+            world.close(second=True)
+            world.open(second=True, resume=False)
+            world.pass_time(rng.choice((10.0, MINUTE_S)))
+        case 13:
+            if rng.random() < 0.5:
+                world.withhold_pongs()
+            world.pass_time(rng.choice((20.0, MINUTE_S, 10 * MINUTE_S)), changes=0)
         case _:
             # A reader that is slow, and falls behind.
-            connections, world.connections = world.connections, {}
-            world.pass_time(rng.choice((MINUTE_S, HOUR_S)), step_s=30.0)
-            world.connections = connections
-            world.read()
+            world.pause()
+            world.pass_time(rng.choice((20.0, MINUTE_S, HOUR_S, 5 * HOUR_S)), step_s=30.0)
+            world.resume()
 
 
 def check(seed: int) -> None:
