@@ -80,9 +80,10 @@ class _Accepted:
             refused = self._refused.get(stream.uuid, [])
             if stream.state == "ACTIVE" and len(refused) > self._listed.get(stream.uuid, 0):
                 self._listed[stream.uuid] = len(refused)
-                if len(refused) == _TIMES:
+                if len(refused) >= _TIMES:
                     evidence = [one.evidence for one in refused]
-                    reason = f"stream {stream.name} is ACTIVE, and refused {_TIMES} connections"
+                    reason = f"{stream.name} is ACTIVE, and refused {len(refused)} connections"
+                    del self._refused[stream.uuid], self._listed[stream.uuid]
                     found.append(RuleBroken(reason, (*evidence, seen.evidence)))
         return found
 
@@ -225,17 +226,20 @@ class _IdleKept:
         return (RuleBroken(reason, evidence),)
 
 
-def _pong_timeout(seen: QuietSeen) -> Sequence[Verdict]:
-    connection = seen.connection
-    if connection.withheld_us is None or not connection.is_websocket:
+def _pong_timeout(seen: QuietSeen | ConnectionSeen) -> Sequence[Verdict]:
+    if isinstance(seen, ConnectionSeen):
+        withheld_us, closed_us = seen.withheld_us, seen.closed_us
+        if withheld_us is None or closed_us is None or not seen.closed_by_peer:
+            return NOTHING
+        return HELD if closed_us - withheld_us > _SECOND_US else NOTHING
+    withheld_us = seen.connection.withheld_us
+    if withheld_us is None or seen.closed_by_peer or not seen.connection.is_websocket:
         return NOTHING
-    silent_us = seen.until_us - max(seen.since_us, connection.withheld_us)
-    if seen.closed_by_peer:
-        return HELD if silent_us > 0 else NOTHING
+    silent_us = seen.until_us - max(seen.since_us, withheld_us)
     if silent_us < _SILENT_US:
         return NOTHING
     reason = f"an idle connection is open after {silent_us / 1e6:.0f} s without a Pong"
-    return (RuleBroken(reason, (connection.evidence, *seen.evidence)),)
+    return (RuleBroken(reason, (seen.connection.evidence, *seen.evidence)),)
 
 
 def _pause_that_ended_it(seen: ConnectionSeen, ahead_us: int) -> tuple[int, int] | None:
@@ -280,16 +284,34 @@ def _slow_kept(log: Log) -> Iterator[Verdict]:
             if any(begin < one.append_us < end for one in reading.records.values()):
                 closed.clear()
                 yield HELD[0]
-        if ended_in is None or (
-            retention_s is not None
-            and ended_in[1] + ahead_us - connection.appended_us > retention_s * 0.9e6
+        if (
+            ended_in is None
+            or not _another_went_on(log, reading, ended_in[0])
+            or (
+                retention_s is not None
+                and ended_in[1] + ahead_us - connection.appended_us > retention_s * 0.9e6
+            )
         ):
             continue
         closed.append(reading)
         if len(closed) == _TIMES:
             ends = [(one.connection.evidence, one.connection.closing) for one in closed]
-            reason = f"{_TIMES} connections in a row were closed while we read nothing"
+            reason = (
+                f"{_TIMES} connections in a row were closed while we read nothing; others, which"
+                " we read, went on"
+            )
             yield RuleBroken(reason, [part for pair in ends for part in pair])
+
+
+def _another_went_on(log: Log, reading: Reading, since_us: int) -> bool:
+    """Whether a connection that was read was open from then on, until after the end of this one."""
+    closed_us = reading.connection.closed_us or 0
+    return any(
+        one.opened_us < since_us
+        and (one.closed_us is None or one.closed_us > closed_us)
+        and not any(begin < closed_us and since_us < end for begin, end in one.pauses)
+        for one in (other.connection for other in log.readings if other is not reading)
+    )
 
 
 def _slow_lossless(log: Log) -> Iterator[Verdict]:
@@ -482,7 +504,7 @@ RULES: Final[tuple[Rule, ...]] = (
         " at last no other one gets a connection.",
         right="the end of the connection 30 s after the last Pong",
         wrong="a connection that is open after 90 s without any Pong",
-        sees=(QuietSeen,),
+        sees=(QuietSeen, ConnectionSeen),
         make_judge=lambda: _pong_timeout,
     ),
     _rule(
