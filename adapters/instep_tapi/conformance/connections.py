@@ -37,10 +37,10 @@ _PONG_EVERY_US: Final = 31_000_000
 """A Pong is due every 30 seconds (5.8), and may take a moment."""
 _SILENT_US: Final = 90_000_000
 """A provider that has heard nothing for three times as long has no time-out."""
+_DISPLACED_US: Final = 1_000_000
+"""A connection that ends within so long after another was opened may have been displaced by it."""
 _SETTLED_US: Final = 5_000_000
-"""A connection that ends within so long after another was opened may have been displaced by it; one
-that was open for so long is none that fails by itself.
-"""
+"""A connection that was open for so long is none that fails by itself."""
 _BURST_US: Final = 5_000_000
 """What comes within so long after the opening was in the log."""
 _PASSING: Final = {401, 403, 407, 408, 409, 425, 429}
@@ -159,7 +159,7 @@ class _SecondClient:
         if seen.closed_by_peer:
             self._ended[seen.stream] = seen
             for other in others.values():
-                if 0 <= seen.closed_us - other.opened_us < _SETTLED_US:
+                if 0 <= seen.closed_us - other.opened_us < _DISPLACED_US:
                     self._displaced[other.id] = seen
         return found
 
@@ -228,10 +228,7 @@ class _IdleKept:
 
 def _pong_timeout(seen: QuietSeen | ConnectionSeen) -> Sequence[Verdict]:
     if isinstance(seen, ConnectionSeen):
-        withheld_us, closed_us = seen.withheld_us, seen.closed_us
-        if withheld_us is None or closed_us is None or not seen.closed_by_peer:
-            return NOTHING
-        return HELD if closed_us - withheld_us > _SECOND_US else NOTHING
+        return HELD if seen.withheld_us is not None and seen.closed_by_peer else NOTHING
     withheld_us = seen.connection.withheld_us
     if withheld_us is None or seen.closed_by_peer or not seen.connection.is_websocket:
         return NOTHING

@@ -104,6 +104,8 @@ class Probe:
         """How long two connections are to be open beside each other, or not to be."""
         self._say = say
         self._note = note
+        self._streams: list[_Stream] = []
+        """They are read until the run ends."""
 
     async def run(self) -> None:
         """Read for the time. Raises `SourceError` where nothing can be read at all."""
@@ -134,6 +136,7 @@ class Probe:
             for task in (*tasks, polling):
                 task.cancel()
             await asyncio.gather(*tasks, polling, return_exceptions=True)
+            await asyncio.gather(*(stream.close() for stream in self._streams))
 
     async def _read_network(self, endpoint: str, context: str) -> None:
         try:
@@ -155,6 +158,7 @@ class Probe:
     async def _stream(self, info: StreamInfo) -> None:
         wait_s = self._settled_s if self._active else _RECONNECT_S
         stream = _Stream(self._source, info, self._note, wait_s)
+        self._streams.append(stream)
         try:
             await (self._provoke(stream) if self._active else stream.read(self._seconds))
         except SourceError as error:

@@ -141,11 +141,18 @@ def befall(world: World, rng: random.Random) -> None:
             world.read()
         case 11:
             faults.shuffle_partitions = rng.random() < 0.5
-        case 12:
+        case _:
+            befall_client(world, rng)
+
+
+def befall_client(world: World, rng: random.Random) -> None:
+    """One thing that a client does: it has a second one, is idle, or reads nothing."""
+    match rng.randrange(4):
+        case 0:
             world.close(second=True)
             world.open(second=True, resume=False)
             world.pass_time(rng.choice((10.0, MINUTE_S)))
-        case 13:
+        case 1:
             if rng.random() < 0.5:
                 world.withhold_pongs()
             world.pass_time(rng.choice((20.0, MINUTE_S, 10 * MINUTE_S)), changes=0)
