@@ -159,7 +159,8 @@ def befall_client(world: World, rng: random.Random) -> None:
         case _:
             # A reader that is slow, and falls behind.
             world.pause()
-            world.pass_time(rng.choice((20.0, MINUTE_S, HOUR_S, 5 * HOUR_S)), step_s=30.0)
+            slow_s = rng.choice((20.0, MINUTE_S, HOUR_S, 5 * HOUR_S))
+            world.pass_time(slow_s, step_s=max(30.0, slow_s / 60))
             world.resume()
 
 
