@@ -229,6 +229,6 @@ class LiveJudge:
         """What was found since the beginning."""
         return self._judging.report(whole=False)
 
-    def trace(self) -> list[Event]:
+    def copy_trace(self) -> list[Event]:
         """The last events that were judged, as a trace; no login is in it."""
         return self._last.events()

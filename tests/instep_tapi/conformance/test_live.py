@@ -94,6 +94,7 @@ def test_nothing_false_is_found_in_the_windows_of_conforming_providers() -> None
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_nothing_false_is_found_in_the_windows_of_500_seeds() -> None:
     for seed in range(SEEDS // 2, LONG_SEEDS):
         judged_in_windows(seed)
@@ -180,7 +181,7 @@ def test_the_last_events_can_be_had_as_a_trace() -> None:
     world = lived("no-key")
     for event in world.trace:
         live.take(event)
-    events = live.judge.trace()
+    events = live.judge.copy_trace()
     read = list(read_events([event_line(one) for one in events]))
     assert read == events
     assert "tapi-entity-key" in {one.rule for one in judge(tapi_rules(), events).broken}

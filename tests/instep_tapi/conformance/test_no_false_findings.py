@@ -176,6 +176,7 @@ def test_a_conforming_provider_breaks_nothing(seed: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_conforming_provider_breaks_nothing_in_500_seeds() -> None:
     for seed in range(SEEDS, LONG_SEEDS):
         check(seed)
