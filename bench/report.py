@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 import resource
+import time
 from pathlib import Path
 
 import msgspec
 
-__all__ = ["Result", "rss_bytes", "settle"]
+from instep.runtime.conformance import PROCESS_BUDGET, LiveConformance
+
+__all__ = ["Meter", "Result", "Spent", "rss_bytes", "settle"]
 
 _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = resource.getpagesize()
@@ -31,6 +34,28 @@ class Result(msgspec.Struct, frozen=True):
     @property
     def records_per_s(self) -> float:
         return self.records / self.seconds
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """What a listening process has spent, from its first readiness to its end: see `Result`."""
+
+    cpu_seconds: float
+    judged: int
+    judging_seconds: float
+
+
+class Meter:
+    """Measures what a process spends from now on; `conformance` is what judges in it, if any."""
+
+    def __init__(self, conformance: LiveConformance | None) -> None:
+        self._conformance = conformance
+        self._cpu_s, self._judging_s = time.process_time(), PROCESS_BUDGET.spent_s
+
+    def spent(self) -> Spent:
+        """What was spent since."""
+        judged = 0 if self._conformance is None else self._conformance.report().messages
+        judging_s = PROCESS_BUDGET.spent_s - self._judging_s
+        return Spent(time.process_time() - self._cpu_s, judged, judging_s)
 
 
 def rss_bytes() -> int:

@@ -5,10 +5,8 @@ No header that we send is recorded, and no query of an address: they may hold a 
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from math import inf
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TypeVar
 
 from yarl import URL
@@ -16,23 +14,19 @@ from yarl import URL
 from instep.conformance import (
     ConnectionClosed,
     ConnectionOpened,
+    ConnectionRefused,
     Event,
-    MessageReceived,
-    MessagesSkipped,
     ResponseReceived,
 )
+from instep.errors import SourceError
 from instep.model.streams import Start
 from instep_tapi.feeds.buffered_feed import BufferedFeed
+from instep_tapi.feeds.feed_tap import FeedTap, now_us
 from instep_tapi.restconf.client import Response, RestconfClient
 
 __all__ = ["SourceTap"]
 
 _F = TypeVar("_F", bound=BufferedFeed)
-
-
-def now_us() -> int:
-    """Microseconds since 1970, by our clock."""
-    return time.time_ns() // 1_000
 
 
 class SourceTap:
@@ -58,26 +52,22 @@ class SourceTap:
         self, opening: AbstractAsyncContextManager[_F], stream: str, start: str | Start
     ) -> AsyncIterator[_F]:
         """The connection, recorded from its opening to its end."""
-        async with opening as feed:
+        asked = "" if start is Start.OLDEST else str(start)
+        asked_us = now_us()
+        async with AsyncExitStack() as stack:
+            try:
+                feed = await stack.enter_async_context(opening)
+            except SourceError as error:
+                if isinstance(status := error.data.get("status"), int):
+                    self._recorder(ConnectionRefused(now_us(), stream, asked, status))
+                raise
             self._connections += 1
             connection = self._connections
-            asked = "" if start is Start.OLDEST else str(start)
-            self._recorder(ConnectionOpened(now_us(), connection, stream, asked))
+            self._recorder(ConnectionOpened(now_us(), connection, stream, asked, asked_us))
 
-            def take(messages: list[bytes]) -> None:
-                at_us = now_us()
-                room = inf if self._room is None else self._room()
-                for number, content in enumerate(messages):
-                    if room <= 0:
-                        skipped = len(messages) - number
-                        self._recorder(MessagesSkipped(at_us, connection, skipped))
-                        break
-                    room -= len(content)
-                    self._recorder(MessageReceived(at_us, connection, content))
-
-            feed.tap = take
+            feed.tap = FeedTap(connection, self._recorder, self._room)
             try:
                 yield feed
             finally:
-                reason = feed.ended_by
-                self._recorder(ConnectionClosed(now_us(), connection, reason, by_us=not reason))
+                by_us = not feed.closed_by_peer
+                self._recorder(ConnectionClosed(now_us(), connection, feed.ended_by, by_us=by_us))

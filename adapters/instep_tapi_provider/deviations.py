@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, Final
 from zlib import crc32
 
@@ -17,7 +18,7 @@ import msgspec
 from instep_tapi.facts.names import LogRecordType
 from instep_tapi_provider.log import Log, LogRecord, Start
 
-__all__ = ["DEVIATIONS", "Deviation"]
+__all__ = ["CONFORMING", "DEVIATIONS", "Deviation"]
 
 Json = dict[str, Any]
 _HOUR_S: Final = 3_600.0
@@ -34,6 +35,13 @@ class Deviation:
     seconds.
     `begins`: the ordinal at which a reading begins. `order` changes the order of what is read.
     `sends_paused`: whether a PAUSED stream goes on.
+    `refuses`: the status by which a connection is refused, given its `start_from` and how many are
+    open to its stream; 0: it is not. `displaces`: whether a new connection ends the others.
+    `idle_s`: an idle connection ends after so long, whatever Pongs come. `waits_for_pongs`: whether
+    one ends on which none come.
+    `keeps_lost`: whether a client goes on that has fallen behind the log. `slow_s`: a client that
+    takes nothing is dropped after so long. `queue_records`: what waits for a client that takes
+    nothing; the rest is lost. `serves_together`: whether all wait for a client that takes nothing.
     """
 
     told: str
@@ -45,6 +53,18 @@ class Deviation:
     begins: Callable[[Log, int, Start], int] | None = None
     order: Callable[[Sequence[LogRecord]], list[LogRecord]] | None = None
     sends_paused: bool = False
+    refuses: Callable[[str, int], int] | None = None
+    displaces: bool = False
+    idle_s: float = inf
+    waits_for_pongs: bool = True
+    keeps_lost: bool = False
+    slow_s: float = inf
+    queue_records: int | None = None
+    serves_together: bool = False
+
+    def refusal(self, start_from: str | None, others: int) -> int:
+        """The status by which a connection is refused; 0: it is not."""
+        return 0 if self.refuses is None else self.refuses(start_from or "", others)
 
     def context(self, content: Json) -> Json:
         """The stream context as it is shown."""
@@ -75,6 +95,9 @@ class Deviation:
         if self.raw is not None:
             data = self.raw(data, record)
         return replace(record, data=data)
+
+
+CONFORMING: Final = Deviation("it does as it is specified")
 
 
 def _each(list_: str, change: Callable[[Json], Any], only: str = "") -> Callable[[Json], None]:
@@ -361,6 +384,20 @@ DEVIATIONS: Final[dict[str, Deviation]] = {
         ),
     ),
     "paused-goes-on": Deviation("a PAUSED stream goes on", sends_paused=True),
+    "refuses-all": Deviation("streams cannot be connected to", refuses=lambda _, __: 404),
+    "refuses-tokens": Deviation(
+        "tokens are refused", refuses=lambda start, _: 400 if start and start != "latest" else 0
+    ),
+    "one-client": Deviation(
+        "a second client is refused", refuses=lambda _, others: 403 if others else 0
+    ),
+    "last-client": Deviation("a second client ends the first", displaces=True),
+    "ends-idle": Deviation("idle connections end after ten seconds", idle_s=10.0),
+    "needs-no-pong": Deviation("silent clients keep their place", waits_for_pongs=False),
+    "drops-slow": Deviation("slow clients are dropped at once", slow_s=1.0),
+    "overflows": Deviation("slow clients lose records", queue_records=3),
+    "keeps-lost": Deviation("clients go on that have lost tombstones", keeps_lost=True),
+    "together": Deviation("all clients wait for the slowest", serves_together=True),
     "no-token": Deviation("records have no token", sent=_header(_without("token"))),
     "shared-token": Deviation("records share a token", sent=_neighbours_token),
     "no-append-time": Deviation(

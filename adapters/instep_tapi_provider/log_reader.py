@@ -59,9 +59,16 @@ class LogReader:
         """Whether the client must be dropped, having fallen too far behind or its log being
         gone.
         """
-        return self.log is not self._stream.log or self.log.lost(
-            self.position, self._started_s, self.start
-        )
+        if self.log is not self._stream.log:
+            return True
+        deviation = self._faults.deviation
+        if deviation is not None and deviation.keeps_lost:
+            return False
+        return self.log.lost(self.position, self._started_s, self.start)
+
+    def overflow(self, queue_records: int) -> None:
+        """Lose what waits for the client beyond so many records."""
+        self.position = max(self.position, self.log.next_ordinal - queue_records)
 
     def read(self, max_records: int = 512, max_bytes: int = 1 << 18) -> Sequence[LogRecord]:
         """The records to send next, none when the client has them all."""

@@ -69,6 +69,8 @@ class Stream:
         self.entities: dict[str, Statement] = {}
         self.counters = Counters()
         self.listeners: dict[Listener, None] = {}
+        self.turn = asyncio.Lock()
+        """Held by who sends, where all clients wait for each other."""
         self.records_changes = True  # False: an internal loss goes on, changes do not reach the log
         self.now = now
         self.appends: Callable[[LogRecordType, str], bool] = _always

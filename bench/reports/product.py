@@ -11,9 +11,13 @@ import time
 
 import msgspec
 
+from bench.report import Meter
 from bench.reports.reading import Reading, StallMeter, peak_bytes
 from instep import Consumer
 from instep.model.batches import Batch, CommitResult
+from instep.ports.recordable import Recordable
+from instep.runtime.conformance import LiveConformance
+from instep_sdpi.conformance import sdpi_rules
 from instep_sdpi.plugin import source
 from instep_sql import SqlStore
 
@@ -37,11 +41,13 @@ class _Meter(SqlStore):
         return result
 
 
-async def _run(url: str, store: str) -> None:
+async def _run(url: str, store: str, *, judged: bool) -> None:
     sink = _Meter(f"sqlite:///{store}")
     sdpi = source.build({"provider": url, "listen": "127.0.0.1:0"}, "bench")
+    assert isinstance(sdpi, Recordable)
+    conformance = LiveConformance(sdpi_rules(), sdpi, "bench") if judged else None
     start_s = time.perf_counter()
-    async with Consumer("bench", sdpi, sink) as consumer:
+    async with Consumer("bench", sdpi, sink, conformance=conformance) as consumer:
         gc.collect()
         gc.freeze()
         async with StallMeter() as meter:
@@ -49,6 +55,7 @@ async def _run(url: str, store: str) -> None:
         seconds = sink.committed_s - start_s
         reading = Reading(sink.rows, seconds, peak_bytes(), meter.longest_s)
         print(msgspec.json.encode(reading).decode(), flush=True)
+        spending = Meter(conformance)
         waiting = asyncio.create_task(consumer.wait())
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, waiting.cancel)
         with contextlib.suppress(asyncio.CancelledError):
@@ -56,6 +63,7 @@ async def _run(url: str, store: str) -> None:
         (stream,) = consumer.health().streams
         if stream.attempt != 1 or stream.quarantined or stream.deviations:
             raise SystemExit(f"not the normal path: {stream}")
+        print(msgspec.json.encode(spending.spent()).decode(), flush=True)
 
 
 def main() -> None:
@@ -63,8 +71,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True)
     parser.add_argument("--store", required=True, metavar="FILE")
+    parser.add_argument("--judged", action="store_true", help="judge the device meanwhile")
     given = parser.parse_args()
-    asyncio.run(_run(given.url, given.store))
+    asyncio.run(_run(given.url, given.store, judged=given.judged))
 
 
 if __name__ == "__main__":

@@ -16,12 +16,12 @@ from typing import IO, Final
 import msgspec
 
 from bench.comparison import Measured, compared
-from bench.report import Result
+from bench.report import Result, Spent
 from bench.reports import floor, product
 from bench.reports.reading import Reading
 from bench.scenarios import RATIO_TARGET, MdibScenario, ReportScenario
 
-__all__ = ["MeasuredMdib", "measure_mdib", "measure_reports"]
+__all__ = ["MeasuredMdib", "measure_mdib", "measure_reports", "run_judged"]
 
 _ROOT: Final = Path(__file__).parents[2]
 _RUN_S: Final = 600
@@ -81,7 +81,13 @@ def _median(readings: list[Reading]) -> Reading:
     )
 
 
-def _run(side: str, metrics: int, states: int, reports: int) -> tuple[Reading, Result]:
+def run_judged(scenario: ReportScenario, reports: int, *, judged: bool) -> Result:
+    """One run of the product, with a judge or without."""
+    sizes = scenario.metrics, scenario.states, reports
+    return _run("product", *sizes, *["--judged"] * judged)[1]
+
+
+def _run(side: str, metrics: int, states: int, reports: int, *more: str) -> tuple[Reading, Result]:
     """One side reads the MDIB, and then receives reports."""
     sizes = ["--reports", str(reports), "--states", str(states), "--metrics", str(metrics)]
     with (
@@ -90,12 +96,13 @@ def _run(side: str, metrics: int, states: int, reports: int) -> tuple[Reading, R
     ):
         store = Path(folder) / "store.db"
         url = told.readline().strip()
-        with _process(side, "--url", url, "--store", str(store)) as (process, says, _):
+        with _process(side, "--url", url, "--store", str(store), *more) as (process, says, _):
             reading = msgspec.json.decode(says.readline(), type=Reading)
             tell.write("send\n")
             tell.flush()
             result = msgspec.json.decode(told.readline(), type=Result)
             process.send_signal(signal.SIGTERM)
+            spent_text = says.read()
             if process.wait(60):
                 raise SystemExit(f"the {side} ended with {process.returncode}")
         tell.write("end\n")
@@ -105,7 +112,10 @@ def _run(side: str, metrics: int, states: int, reports: int) -> tuple[Reading, R
             (kept,) = raw.execute(f"SELECT count(*) FROM {_TABLES[side]}").fetchone()
     if kept != reading.entities:
         raise SystemExit(f"{reading.entities:,} entities were read and {kept:,} are stored")
-    return reading, result
+    if not spent_text:
+        return reading, result
+    spent = msgspec.json.decode(spent_text, type=Spent)
+    return reading, msgspec.structs.replace(result, **msgspec.to_builtins(spent))
 
 
 @contextmanager

@@ -14,11 +14,11 @@ from typing import Final
 import msgspec
 
 from bench.comparison import Measured, compared
-from bench.report import Result
+from bench.report import Result, Spent
 from bench.scenarios import SEQUENCE_RATIO_TARGET, SequenceScenario
 from bench.sequences import inbox_floor, inbox_product
 
-__all__ = ["measure_sequence"]
+__all__ = ["measure_sequence", "run_judged"]
 
 _ROOT = Path(__file__).parents[2]
 _RUN_S = 600
@@ -36,16 +36,21 @@ def measure_sequence(scenario: SequenceScenario, messages: int, rounds: int) -> 
     return compared(scenario.name, scenario.text, messages, rates, SEQUENCE_RATIO_TARGET)
 
 
+def run_judged(scenario: SequenceScenario, messages: int, *, judged: bool) -> Result:
+    """One run of the product over HTTP, with a judge or without."""
+    return _over_http("product", scenario, messages, *["--judged"] * judged)
+
+
 def _in_memory(side: str, scenario: SequenceScenario, messages: int) -> Result:
     return _run_program("in_memory", side, "--load", scenario.load, "--messages", str(messages))
 
 
-def _over_http(side: str, scenario: SequenceScenario, messages: int) -> Result:
+def _over_http(side: str, scenario: SequenceScenario, messages: int, *more: str) -> Result:
     each = -(-messages // scenario.senders)
     with tempfile.TemporaryDirectory(prefix="instep-bench-") as folder:
         store = Path(folder) / "store.db"
         protocol = ["--protocol", scenario.protocol]
-        program = ["-m", f"bench.sequences.inbox_{side}", "--store", str(store), *protocol]
+        program = ["-m", f"bench.sequences.inbox_{side}", "--store", str(store), *protocol, *more]
         command = [sys.executable, *program]
         with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as process:
             try:
@@ -54,6 +59,7 @@ def _over_http(side: str, scenario: SequenceScenario, messages: int) -> Result:
                 arguments = ("--port", port, "--senders", scenario.senders, "--messages", each)
                 result = _run_program("inbox_sender", *map(str, arguments), *protocol)
                 process.send_signal(signal.SIGTERM)
+                told = process.stdout.read()
                 if process.wait(60):
                     raise SystemExit(f"the {side} ended with {process.returncode}")
             finally:
@@ -62,7 +68,10 @@ def _over_http(side: str, scenario: SequenceScenario, messages: int) -> Result:
             (kept,) = raw.execute(f"SELECT count(*) FROM {_TABLES[side]}").fetchone()
     if kept != result.records:
         raise SystemExit(f"{result.records:,} messages were taken and {kept:,} are stored")
-    return result
+    if not told:
+        return result
+    spent = msgspec.json.decode(told, type=Spent)
+    return msgspec.structs.replace(result, **msgspec.to_builtins(spent))
 
 
 def _run_program(program: str, *arguments: str) -> Result:

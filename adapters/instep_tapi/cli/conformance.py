@@ -58,7 +58,7 @@ def tapi(  # noqa: PLR0917 - a command has as many parameters as options
         bool,
         typer.Option(
             "--active",
-            help="Close and reconnect, use tokens again, read slowly, read the log twice.",
+            help="Close and reconnect, use tokens again, read slowly, hold Pongs, be two clients.",
         ),
     ] = False,
     edition: Annotated[

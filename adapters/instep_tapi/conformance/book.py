@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from instep.conformance import RuleBook
-from instep_tapi.conformance import alarms, log, network, records, streams
+from instep_tapi.conformance import alarms, connections, log, network, records, streams
 from instep_tapi.conformance.observer import TapiObserver
 from instep_tapi.conformance.yang import YangModules, yang_rules
 
@@ -21,6 +21,7 @@ def tapi_rules(edition: str = "", yang: YangModules | None = None) -> RuleBook:
         "TAPI streaming (TR-548)",
         (
             *streams.RULES,
+            *connections.RULES,
             *records.RULES,
             *alarms.RULES,
             *log.RULES,

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from instep.conformance import HELD, Clause, Evidence, Judge, RuleBroken, RuleLevel, Verdict
-from instep_tapi.conformance.observations import RecordSeen
+from instep.conformance import (
+    HELD,
+    Clause,
+    Evidence,
+    Judge,
+    RuleBroken,
+    RuleLevel,
+    Verdict,
+)
+from instep_tapi.conformance.observations import Log, RecordSeen
 from instep_tapi.facts.stream_profile import TAPI_2_1_3, TAPI_2_6
 
-__all__ = ["by_look", "by_record", "clauses", "listed"]
+__all__ = ["by_look", "by_record", "clauses", "listed", "log_judge"]
 
 
 def clauses(
@@ -47,3 +55,17 @@ by_record: Callable[[Callable[[RecordSeen], str | None]], Callable[[], Judge]] =
 def listed(names: Sequence[str]) -> str:
     """Names as a part of a sentence."""
     return ", ".join(names)
+
+
+def log_judge(look: Callable[[Log], Iterator[Verdict]]) -> Callable[[], Judge]:
+    """A judge of the readings of a log: of what `look` finds the first thousand count."""
+
+    def judge(log: Log) -> Sequence[Verdict]:
+        found: list[Verdict] = []
+        for verdict in look(log):
+            found.append(verdict)
+            if len(found) >= 1_000:
+                break
+        return found
+
+    return lambda: judge

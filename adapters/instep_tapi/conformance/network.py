@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from instep.conformance import HELD, NOTHING, Rule, RuleBroken, Verdict
+from instep.conformance import HELD, NOTHING, Judge, Rule, RuleBroken, Verdict
 from instep_tapi.conformance.making import clauses, listed
 from instep_tapi.conformance.observations import NetworkSeen, ShownEntity, StatedEntity
 from instep_tapi.facts.classes import CLASS_MODEL
@@ -92,32 +92,34 @@ def _compared(seen: NetworkSeen) -> Iterator[tuple[StatedEntity, ShownEntity]]:
             yield one, shown
 
 
-def _whole(seen: NetworkSeen) -> Sequence[Verdict]:
-    found: Sequence[Verdict] = NOTHING
-    for stated, shown in _compared(seen):
-        lacking = shown.members.keys() - stated.members.keys()
-        if lacking:
-            reason = (
-                f"the record of {stated.cls} {stated.uuid} lacks {listed(sorted(lacking))}, which"
-                " two GETs show"
+def _each_compared(look: Callable[[StatedEntity, ShownEntity], str]) -> Callable[[], Judge]:
+    """A judge of what is compared: `look` gives what is wrong with an entity, else nothing."""
+
+    def judge(seen: NetworkSeen) -> Sequence[Verdict]:
+        found: Sequence[Verdict] = NOTHING
+        for stated, shown in _compared(seen):
+            if wrong := look(stated, shown):
+                return (RuleBroken(wrong, (stated.evidence, seen.answer)),)
+            found = HELD
+        return found
+
+    return lambda: judge
+
+
+def _lacking(stated: StatedEntity, shown: ShownEntity) -> str:
+    lacking = listed(sorted(shown.members.keys() - stated.members.keys()))
+    entity = f"{stated.cls} {stated.uuid}"
+    return lacking and f"the record of {entity} lacks {lacking}, which two GETs show"
+
+
+def _differing(stated: StatedEntity, shown: ShownEntity) -> str:
+    for name, value in shown.members.items():
+        if stated.members.get(name, value) != value:
+            return (
+                f"two GETs show {name} {value!r} of {stated.cls} {stated.uuid}, and its last"
+                f" record, which is older, {stated.members[name]!r}"
             )
-            return (RuleBroken(reason, (stated.evidence, seen.answer)),)
-        found = HELD
-    return found
-
-
-def _agrees(seen: NetworkSeen) -> Sequence[Verdict]:
-    found: Sequence[Verdict] = NOTHING
-    for stated, shown in _compared(seen):
-        for name, value in shown.members.items():
-            if stated.members.get(name, value) != value:
-                reason = (
-                    f"two GETs show {name} {value!r} of {stated.cls} {stated.uuid}, and its last"
-                    f" record, which is older, {stated.members[name]!r}"
-                )
-                return (RuleBroken(reason, (stated.evidence, seen.answer)),)
-        found = HELD
-    return found
+    return ""
 
 
 def _rule(id_: str, **given: Any) -> Rule:
@@ -158,7 +160,7 @@ RULES: Final[tuple[Rule, ...]] = (
         " store, though nothing has changed.",
         right="each record of the NODE has its lifecycle-state",
         wrong="a record of the NODE with its operational-state alone",
-        make_judge=lambda: _whole,
+        make_judge=_each_compared(_lacking),
     ),
     _rule(
         "get-agrees",
@@ -168,6 +170,6 @@ RULES: Final[tuple[Rule, ...]] = (
         " network, and it is told to be aligned.",
         right='"operational-state": "ENABLED" in the last record, and in the GET',
         wrong='"DISABLED" in the GET, "ENABLED" in a record of an hour ago, and no newer one',
-        make_judge=lambda: _agrees,
+        make_judge=_each_compared(_differing),
     ),
 )

@@ -23,8 +23,10 @@ __all__ = [
     "Log",
     "NetworkSeen",
     "Place",
+    "QuietSeen",
     "Reading",
     "RecordSeen",
+    "RefusalSeen",
     "ShownEntity",
     "StatedEntity",
     "StreamsSeen",
@@ -39,6 +41,7 @@ needs all of it.
 """
 MAX_READINGS: Final = 8
 """Most readings of one log that are compared: the first, and the last ones."""
+_BUFFERED_US: Final = 60_000_000
 KEPT_BYTES: Final = 512
 """Of a record that is remembered for evidence."""
 
@@ -161,7 +164,44 @@ class ConnectionSeen:
     opened_us: int
     declared: DeclaredStream | None
     edition: str
+    asked_us: int = 0
+    """When we asked for it; 0: that is not known."""
     closed_us: int | None = None
+    closed_by_peer: bool = False
+    pauses: list[tuple[int, int]] = field(default_factory=list)
+    """When we read nothing of it: from, until."""
+    paused_us: int | None = None
+    """Since when we read nothing."""
+    withheld_us: int | None = None
+    """Since when we send no Pong."""
+    appended_us: int = 0
+    """The latest append time of a record that it brought."""
+    quiet_us: int = 0
+    """Since when nothing has come …"""
+    quiet_whole: bool = True
+    """… and whether that is so: all was seen, and we were reading."""
+    pong_us: int = 0
+    """When we sent the last Pong, or opened it …"""
+    longest_us: int = 0
+    """… and how long it was without one, at most, while nothing came."""
+
+    @property
+    def evidence(self) -> Evidence:
+        """Its opening."""
+        asked = f"start_from={self.start}" if self.start else "no token"
+        return Evidence.of(self.opened_us, f"connection {self.id} was opened with {asked}", b"")
+
+    @property
+    def closing(self) -> Evidence:
+        """Its end."""
+        by = "the provider" if self.closed_by_peer else "us"
+        return Evidence.of(self.closed_us or 0, f"connection {self.id} was closed by {by}", b"")
+
+    @property
+    def is_websocket(self) -> bool:
+        """Whether we can keep it open by Pongs: not server-sent events."""
+        stated = text_of(self.declared.members.get("connection-protocol")) if self.declared else ""
+        return "sse" not in stated.lower()
 
     @property
     def in_order(self) -> bool:
@@ -184,6 +224,53 @@ class FrameSeen:
     @property
     def edition(self) -> str:
         return self.connection.edition
+
+
+@dataclass(slots=True, eq=False)
+class QuietSeen:
+    """Nothing came over an open connection for some seconds, and we were reading all the time."""
+
+    connection: ConnectionSeen
+    since_us: int
+    until_us: int
+    longest_us: int
+    """How long it was without a Pong of ours, at most."""
+    closed_by_peer: bool
+    """Whether it ended so; else by a message, by us, or with the trace."""
+
+    @property
+    def edition(self) -> str:
+        return self.connection.edition
+
+    @property
+    def lasted_us(self) -> int:
+        return self.until_us - self.since_us
+
+    @property
+    def evidence(self) -> tuple[Evidence, Evidence]:
+        """Its beginning and its end."""
+        number = self.connection.id
+        ended = "it was closed by the provider" if self.closed_by_peer else "it was still open"
+        return (
+            Evidence.of(self.since_us, f"the last that came on connection {number}", b""),
+            Evidence.of(self.until_us, f"connection {number}: {ended}", b""),
+        )
+
+
+@dataclass(slots=True, eq=False)
+class RefusalSeen:
+    """A connection to a stream was refused."""
+
+    at_us: int
+    stream: str
+    start: str
+    status: int
+    edition: str
+
+    @property
+    def evidence(self) -> Evidence:
+        asked = f"start_from={self.start}" if self.start else "no token"
+        return Evidence.of(self.at_us, f"a connection with {asked} got status {self.status}", b"")
 
 
 Place = tuple[str, int]
@@ -273,6 +360,17 @@ class Reading:
     def opened_provider_us(self) -> int:
         """When it was opened, by the provider's clock."""
         return self.connection.opened_us + self.ahead_us
+
+    def sent_us(self, record: Delivered) -> int:
+        """When the provider may have sent a record of it, at the earliest, by our clock: what comes
+        soon after a pause has waited in buffers.
+        """
+        soon = [
+            since
+            for since, until in self.connection.pauses
+            if since < record.at_us < until + _BUFFERED_US
+        ]
+        return min((*soon, record.at_us))
 
     def offsets(self) -> dict[str, list[int]]:
         """The offsets that came, by partition, ascending."""

@@ -10,11 +10,16 @@ import msgspec
 from instep.conformance import (
     ConnectionClosed,
     ConnectionOpened,
+    ConnectionRefused,
     Event,
     Evidence,
     MessageReceived,
     MessagesSkipped,
     Observer,
+    PongSent,
+    PongsWithheld,
+    ReadingPaused,
+    ReadingResumed,
     ResponseReceived,
 )
 from instep_tapi.conformance.observations import (
@@ -30,8 +35,10 @@ from instep_tapi.conformance.observations import (
     NetworkSeen,
     Object,
     Place,
+    QuietSeen,
     Reading,
     RecordSeen,
+    RefusalSeen,
     ShownEntity,
     StatedEntity,
     StreamsSeen,
@@ -59,6 +66,8 @@ _MAX_KEYS: Final = 200_000
 """Most entities of a log that are compared with a GET."""
 _SETTLED_US: Final = 5_000_000
 """A silence after which all is taken as read that the log had."""
+_SHORTEST_QUIET_US: Final = 3_000_000
+"""A shorter silence is none."""
 _MAX_DEPTH: Final = 40
 _decode: Final = msgspec.json.Decoder().decode
 
@@ -95,15 +104,43 @@ class TapiObserver(Observer):
                 yield self._opened(event)
             case MessageReceived():
                 yield from self._frame(event)
-            case ConnectionClosed() if connection := self._connections.get(event.connection):
-                connection.closed_us = event.at_us
-                yield connection
-            case MessagesSkipped() if connection := self._connections.get(event.connection):
-                self._full.discard(connection.stream)
-                if (reading := self._open_readings.get(event.connection)) is not None:
-                    reading.partial = True
+            case ConnectionRefused():
+                edition = self._edition_of_stream(event.stream)
+                yield RefusalSeen(event.at_us, event.stream, event.start, event.status, edition)
+            case _ if connection := self._connections.get(getattr(event, "connection", 0)):
+                yield from self._happened(connection, event)
             case _:
                 pass
+
+    def _happened(
+        self, connection: ConnectionSeen, event: Event
+    ) -> Iterator[ConnectionSeen | QuietSeen]:
+        """What else happened to a connection."""
+        at_us = event.at_us
+        match event:
+            case ConnectionClosed():
+                theirs = not event.by_us
+                yield from _quiet(connection, at_us, closed_by_peer=theirs)
+                if connection.paused_us is not None:
+                    connection.pauses.append((connection.paused_us, at_us))
+                    connection.paused_us = None
+                connection.closed_us, connection.closed_by_peer = at_us, theirs
+                yield connection
+            case MessagesSkipped():
+                self._full.discard(connection.stream)
+                if (reading := self._open_readings.get(connection.id)) is not None:
+                    reading.partial = True
+                connection.quiet_us, connection.quiet_whole = at_us, False
+            case PongSent():
+                connection.longest_us = max(connection.longest_us, at_us - connection.pong_us)
+                connection.pong_us = at_us
+            case PongsWithheld():
+                connection.withheld_us = at_us
+            case ReadingPaused():
+                connection.paused_us, connection.quiet_whole = at_us, False
+            case ReadingResumed() if connection.paused_us is not None:
+                connection.pauses.append((connection.paused_us, at_us))
+                connection.paused_us = None
 
     # -- what is declared ------------------------------------------------------------------------
 
@@ -160,10 +197,17 @@ class TapiObserver(Observer):
 
     def _opened(self, event: ConnectionOpened) -> ConnectionSeen:
         declared = self._streams.get(event.stream)
-        edition = declared.edition if declared else self._forced or TAPI_2_1_3
+        edition = self._edition_of_stream(event.stream)
         connection = ConnectionSeen(
-            event.connection, event.stream, event.start, event.at_us, declared, edition
+            event.connection,
+            event.stream,
+            event.start,
+            event.at_us,
+            declared,
+            edition,
+            event.asked_us,
         )
+        connection.quiet_us = connection.pong_us = event.at_us
         self._connections[event.connection] = connection
         if len(self._connections) > 1_000:
             del self._connections[next(iter(self._connections))]
@@ -177,10 +221,18 @@ class TapiObserver(Observer):
             self._full.add(event.stream)
         return connection
 
-    def _frame(self, event: MessageReceived) -> Iterator[FrameSeen | RecordSeen]:
+    def _edition_of_stream(self, uuid: str) -> str:
+        declared = self._streams.get(uuid)
+        return declared.edition if declared else self._forced or TAPI_2_1_3
+
+    def _frame(self, event: MessageReceived) -> Iterator[FrameSeen | RecordSeen | QuietSeen]:
         connection = self._connections.get(event.connection)
         if connection is None:
             return
+        if event.at_us - connection.quiet_us > _SHORTEST_QUIET_US:
+            yield from _quiet(connection, event.at_us)
+        connection.quiet_us, connection.quiet_whole = event.at_us, connection.paused_us is None
+        connection.longest_us = 0
         what = f"a message on connection {event.connection}"
         evidence = Evidence.of(event.at_us, what, event.content)
         records = _records(event.content)
@@ -199,6 +251,8 @@ class TapiObserver(Observer):
             yield seen
 
     def _remember(self, seen: RecordSeen) -> None:
+        connection = seen.connection
+        connection.appended_us = max(connection.appended_us, seen.append_us or 0)
         reading = self._open_readings.get(seen.connection.id)
         if reading is not None:
             self._remember_place(reading, seen)
@@ -252,12 +306,14 @@ class TapiObserver(Observer):
 
     # -- the whole -------------------------------------------------------------------------------
 
-    def end(self, at_us: int) -> Iterator[Log | NetworkSeen]:
+    def end(self, at_us: int) -> Iterator[Log | NetworkSeen | QuietSeen]:
         """See `Observer`."""
+        for connection in self._connections.values():
+            if connection.closed_us is None:
+                yield from _quiet(connection, at_us)
         for uuid, readings in self._readings.items():
             declared = self._streams.get(uuid)
-            edition = declared.edition if declared else self._forced or TAPI_2_1_3
-            yield Log(at_us, declared, edition, readings)
+            yield Log(at_us, declared, self._edition_of_stream(uuid), readings)
         if len(self._networks) < 2:
             return
         (first, first_provider, shown, _), (second, _, again, answer) = self._networks
@@ -301,6 +357,17 @@ class TapiObserver(Observer):
         return (
             newest > since_us or at_us - max(last.last_us, last.connection.opened_us) > _SETTLED_US
         )
+
+
+def _quiet(
+    connection: ConnectionSeen, at_us: int, *, closed_by_peer: bool = False
+) -> Iterator[QuietSeen]:
+    """The quiet that ends now, if it was one that was seen as a whole."""
+    since_us = connection.quiet_us
+    if not connection.quiet_whole or at_us - since_us <= _SHORTEST_QUIET_US:
+        return
+    longest_us = max(connection.longest_us, at_us - connection.pong_us)
+    yield QuietSeen(connection, since_us, at_us, longest_us, closed_by_peer)
 
 
 # -- documents -----------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 By default as a consumer does: one connection a stream, and where the provider closes it, another
 one behind the last record. `active` does more, and says so before: it closes by itself, uses tokens
-again, reads slowly, and reads the log once more at the end.
+again, reads slowly, and reads the log once more at the end; beside that it opens a second
+connection, and at last holds the Pongs of that.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from instep.conformance import Event
 from instep.errors import InstepError, NoStreamError, SourceError, TokenRefusedError
 from instep.model.records import RecordHeader
 from instep.model.streams import Start, StreamInfo
+from instep_tapi.feeds.buffered_feed import BufferedFeed
+from instep_tapi.feeds.feed_tap import now_us
 from instep_tapi.source import TapiSource
-from instep_tapi.source_tap import now_us
 
 __all__ = ["PROBED", "Probe", "probe_source"]
 
@@ -32,6 +34,15 @@ _RECONNECT_S: Final = 0.5
 _MAX_RECONNECT_S: Final = 10.0
 _SLOW_SHARE: Final = 0.1
 _AWAY_SHARE: Final = 0.03
+_SLOW_TIMES: Final = 3
+_SECOND_SHARE: Final = 0.35
+_SETTLED_S: Final = 6.0
+_SETTLED_SHARE: Final = 0.1
+_WITHHELD_S: Final = 95.0
+"""A provider drops who sends no Pong for 30 s (5.8); one that does not after this has no limit."""
+_WITHHELD_SHARE: Final = 0.25
+_WITHHELD_FROM_S: Final = 60.0
+"""A run that is as long may take longer for it."""
 _OLDER: Final = 1.2
 """An old token is older than the tombstone retention by this factor."""
 
@@ -89,8 +100,12 @@ class Probe:
         self._source = source
         self._seconds = seconds
         self._active = active
+        self._settled_s = min(_SETTLED_S, seconds * _SETTLED_SHARE)
+        """How long two connections are to be open beside each other, or not to be."""
         self._say = say
         self._note = note
+        self._streams: list[_Stream] = []
+        """They are read until the run ends."""
 
     async def run(self) -> None:
         """Read for the time. Raises `SourceError` where nothing can be read at all."""
@@ -106,10 +121,13 @@ class Probe:
             self._note(str(error))
             infos = []
         tasks = [asyncio.create_task(self._stream(info)) for info in infos]
+        if self._active:
+            tasks += [asyncio.create_task(self._second_client(info)) for info in infos]
         polling = asyncio.create_task(self._poll())
         try:
             if tasks:
-                await asyncio.wait(tasks, timeout=self._seconds + _MAX_RECONNECT_S)
+                longest_s = self._seconds + _MAX_RECONNECT_S
+                await asyncio.wait(tasks, timeout=longest_s + self._active * _WITHHELD_S)
             # The streams go on while the network is read once more.
             await self._read_network(survey.address.endpoint, survey.address.context)
             with suppress(SourceError):
@@ -118,6 +136,7 @@ class Probe:
             for task in (*tasks, polling):
                 task.cancel()
             await asyncio.gather(*tasks, polling, return_exceptions=True)
+            await asyncio.gather(*(stream.close() for stream in self._streams))
 
     async def _read_network(self, endpoint: str, context: str) -> None:
         try:
@@ -137,7 +156,9 @@ class Probe:
                 await self._source.survey()
 
     async def _stream(self, info: StreamInfo) -> None:
-        stream = _Stream(self._source, info, self._note)
+        wait_s = self._settled_s if self._active else _RECONNECT_S
+        stream = _Stream(self._source, info, self._note, wait_s)
+        self._streams.append(stream)
         try:
             await (self._provoke(stream) if self._active else stream.read(self._seconds))
         except SourceError as error:
@@ -149,33 +170,73 @@ class Probe:
         away_s, idle_s = total_s * _AWAY_SHARE, total_s * _SLOW_SHARE
 
         async def reconnect() -> None:
-            self._say(f"{stream.id}: closes, and goes on with the last token {away_s:.1f} s later")
+            self._say(
+                f"{stream.name}: closes, and goes on with the last token {away_s:.1f} s later"
+            )
             await stream.close()
             await asyncio.sleep(away_s)
 
         async def use_old_token() -> None:
             if stream.old_token:
-                self._say(f"{stream.id}: uses a token older than the tombstone retention")
+                self._say(f"{stream.name}: uses a token older than the tombstone retention")
                 await stream.restart(stream.old_token)
 
         async def read_slowly() -> None:
-            self._say(f"{stream.id}: reads nothing for {idle_s:.1f} s")
-            await asyncio.sleep(idle_s)
+            for _ in range(_SLOW_TIMES):
+                self._say(f"{stream.name}: reads nothing for {idle_s:.1f} s")
+                if not await stream.pause(idle_s):
+                    return
+                # Whoever drops a slow client once may have had another reason.
+                await stream.read(stream.reconnect_s + _RECONNECT_S)
 
-        steps = [reconnect, reconnect, reconnect, use_old_token, read_slowly]
+        steps = [read_slowly, reconnect, reconnect, reconnect, use_old_token]
         await stream.read(total_s * 0.25)
         for step in steps:
             await step()
             await stream.read(total_s * 0.3 / len(steps))
-        self._say(f"{stream.id}: reads the log once more from its oldest record")
+        self._say(f"{stream.name}: reads the log once more from its oldest record")
         await stream.restart(Start.OLDEST)
         await stream.read(total_s * 0.25)
+
+    async def _second_client(self, info: StreamInfo) -> None:
+        """Be another client of the stream, twice, and one that sends no Pong."""
+        # The first one is to be settled, so that it is known which one came second.
+        await asyncio.sleep(self._settled_s)
+        second = _Stream(self._source, info, self._note, _RECONNECT_S, second=True)
+        try:
+            for _ in range(2):
+                self._say(f"{second.name} opens, and reads the log")
+                await second.restart(Start.OLDEST)
+                lasting = asyncio.create_task(asyncio.sleep(self._seconds * _SECOND_SHARE))
+                await second.read(self._seconds * _SECOND_SHARE)
+                await lasting
+            held_s = self._seconds * _WITHHELD_SHARE
+            if self._seconds >= _WITHHELD_FROM_S:
+                held_s = max(held_s, _WITHHELD_S)
+            if second.withhold_pongs():
+                self._say(f"{second.name} holds its Pongs for up to {held_s:.1f} s")
+                await second.read(held_s)
+        finally:
+            await second.close()
 
 
 class _Stream:
     """One stream, over as many connections as it takes."""
 
-    def __init__(self, source: TapiSource, info: StreamInfo, note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        source: TapiSource,
+        info: StreamInfo,
+        note: Callable[[str], None],
+        reconnect_s: float,
+        *,
+        second: bool = False,
+    ) -> None:
+        self.name = f"{info.id}: the second connection" if second else info.id
+        self.reconnect_s = reconnect_s
+        """The wait before the next connection, where the provider has closed one."""
+        self._second = second
+        """Whether it is the second one, which does not come back where it ends."""
         self._source = source
         self._info = info
         self._note = note
@@ -185,20 +246,43 @@ class _Stream:
         self._task: asyncio.Task[None] | None = None
         self._reading = asyncio.Event()
         self._reading.set()
-
-    @property
-    def id(self) -> str:
-        return self._info.id
+        self._feed: BufferedFeed | None = None
+        self._withholds_pongs = False
+        self._ended = asyncio.Event()
+        """Whether a connection has ended since it was cleared."""
 
     async def read(self, seconds: float) -> None:
-        """Read for so long, and keep the connection."""
+        """Read for so long, and go on reading. Raises `SourceError` where there is nothing to be
+        read any more.
+        """
         if self._task is None:
             self._task = asyncio.create_task(self._follow())
-        self._reading.set()
         done, _ = await asyncio.wait([self._task], timeout=seconds)
-        self._reading.clear()
         for task in done:
             task.result()
+
+    async def pause(self, seconds: float) -> bool:
+        """Read nothing for so long; returns whether the connection had ended meanwhile."""
+        if self._feed is None or self._feed.tap is None:
+            return False
+        self._ended.clear()
+        self._reading.clear()
+        self._feed.tap.reading_paused()
+        await asyncio.sleep(seconds)
+        self._feed.tap.reading_resumed()
+        self._reading.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_RECONNECT_S):
+                await self._ended.wait()
+        return self._ended.is_set()
+
+    def withhold_pongs(self) -> bool:
+        """Send no Pong from now on; returns whether there is a connection."""
+        if self._feed is None:
+            return False
+        self._withholds_pongs = True
+        self._feed.withhold_pongs()
+        return True
 
     async def close(self) -> None:
         """Close the connection."""
@@ -213,33 +297,40 @@ class _Stream:
         self._after = after
 
     async def _follow(self) -> None:
-        wait_s = _RECONNECT_S
-        try:
-            while True:
-                try:
-                    async with self._source.feed(self._info, self._after) as feed:
-                        while True:
-                            await self._reading.wait()
-                            chunk = await feed.receive()
-                            wait_s = _RECONNECT_S
-                            for record in chunk.records:
-                                self._after = record.token or self._after
-                                self._note_age(record)
-                except TokenRefusedError as error:
-                    self._note(f"{self.id}: {error}")
+        wait_s = self.reconnect_s
+        while True:
+            try:
+                async with self._source.feed(self._info, self._after) as feed:
+                    assert isinstance(feed, BufferedFeed)
+                    self._feed = feed
+                    while True:
+                        await self._reading.wait()
+                        chunk = await feed.receive()
+                        wait_s = self.reconnect_s
+                        for record in chunk.records:
+                            self._after = record.token or self._after
+                            self._note_age(record)
+            except SourceError as error:
+                refused = isinstance(error, TokenRefusedError)
+                if refused or (self._second and not self._withholds_pongs):
+                    self._note(f"{self.name}: {error}")
+                if self._second:
+                    return
+                if refused:
                     if self._after in {Start.OLDEST, Start.LATEST}:
                         raise
                     self._after = Start.OLDEST
-                except SourceError as error:
-                    if not error.retriable:
-                        raise
-                    await asyncio.sleep(wait_s)
-                    wait_s = min(2 * wait_s, _MAX_RECONNECT_S)
-                    with suppress(SourceError):
-                        infos = await self._source.discover()
-                        self._info = next((one for one in infos if one.id == self.id), self._info)
-        finally:
-            self._reading.set()
+                    continue
+                if not error.retriable:
+                    raise
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, _MAX_RECONNECT_S)
+                with suppress(SourceError):
+                    infos = await self._source.discover()
+                    self._info = next((one for one in infos if one.id == self._info.id), self._info)
+            finally:
+                self._feed = None
+                self._ended.set()
 
     def _note_age(self, record: RecordHeader) -> None:
         retention_s = self._info.tombstone_retention_s

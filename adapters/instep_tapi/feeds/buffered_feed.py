@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable
 
 from yarl import URL
 
@@ -13,6 +12,7 @@ from instep.model.position import Position
 from instep.model.records import RecordChunk
 from instep.model.streams import Start
 from instep.ports.source import Feed
+from instep_tapi.feeds.feed_tap import FeedTap
 from instep_tapi.feeds.held_bytes import HeldBytes
 from instep_tapi.feeds.keep_alive import ANSWER_S, SignsOfLife
 from instep_tapi.options import Options
@@ -67,8 +67,10 @@ class BufferedFeed(Feed):
         self._hold_bytes = min(options.hold_bytes, options.hold_records * _RECORD_BYTES)
         self._arrived = asyncio.Event()
         self._ending: SourceError | None = None
-        self.tap: Callable[[list[bytes]], None] | None = None
-        """Is given all messages as they are taken, where somebody judges the provider."""
+        self.tap: FeedTap | None = None
+        """Is told what comes and what we do, where somebody judges the provider."""
+        self.closed_by_peer = False
+        """Whether the connection ended by the provider, or on the way to it; not by us."""
 
     def __repr__(self) -> str:
         state = "open" if self._ending is None else "ended"
@@ -105,7 +107,7 @@ class BufferedFeed(Feed):
         self._signs.note(self._signs.last_s, under_way=self._under_way)
         self._room()
         if self.tap is not None:
-            self.tap(taken)
+            self.tap.messages_taken(taken)
         return self._decoder.scan(taken, size_bytes)
 
     @property
@@ -127,6 +129,11 @@ class BufferedFeed(Feed):
     def under_way_s(self) -> float:
         """See `Feed`: what was received began to come after that."""
         return self._clock() - self._began_s
+
+    def withhold_pongs(self) -> None:
+        """Send nothing more that keeps an idle connection open, and take silence for no fault."""
+        if self.tap is not None:
+            self.tap.pongs_withheld()
 
     def abandon(self, why: SourceError) -> None:
         """Make `receive` raise this error once all that has arrived is taken."""

@@ -96,6 +96,7 @@ class EventFeed(BufferedFeed):
                 async with asyncio.timeout(self.heard_within_s):
                     received = await content.readany()
                 if not received:
+                    self.closed_by_peer = True
                     self._end(closed_error(None, "", self._where, self._start))
                     return
                 self._take(self._parser.feed(received))
@@ -105,6 +106,7 @@ class EventFeed(BufferedFeed):
         except EventTooBig:
             self._end(frame_too_big(self._options.max_frame_bytes, self._where))
         except FOREIGN_ERRORS as error:
+            self.closed_by_peer = True
             self._end(source_error(error, self._where))
 
     # -- inner parts -----------------------------------------------------------------------------

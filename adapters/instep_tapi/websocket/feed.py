@@ -125,6 +125,7 @@ class WebSocketFeed(WSListener, BufferedFeed):
         self._assembler = MessageAssembler(options.max_frame_bytes)
         self._writable = True
         self._keep_alive = KeepAlive(options.pong_interval_s, options.dead_peer_s, self._clock())
+        self._withholds_pongs = False
         self._control_frames = 0
         self._unanswered_ping: bytes | None = None
         self._ping_received = asyncio.Event()
@@ -149,6 +150,12 @@ class WebSocketFeed(WSListener, BufferedFeed):
         """See `Feed`. A Pong comes after all that the provider had sent before it."""
         if self._transport is not None and self._writable:
             self._transport.send_ping()
+
+    def withhold_pongs(self) -> None:
+        """See `BufferedFeed.withhold_pongs`."""
+        self._withholds_pongs = True
+        self._ping_received.set()
+        super().withhold_pongs()
 
     # -- events of the socket --------------------------------------------------------------------
 
@@ -182,6 +189,8 @@ class WebSocketFeed(WSListener, BufferedFeed):
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         """The connection ended, on either side."""
         handshake = cast("WSCloseHandshake | None", transport.close_handshake)
+        theirs = handshake is None or handshake.recv is not None
+        self.closed_by_peer = theirs and self._ending is None
         if handshake is None:
             self._end(closed_error(None, "", self._where, self._start))
         elif handshake.recv is not None:
@@ -290,7 +299,7 @@ class WebSocketFeed(WSListener, BufferedFeed):
         """Send Pongs, and Pings after silence, until the peer is dead or the connection ends."""
         transport = self._transport
         assert transport is not None
-        while self._ending is None:
+        while self._ending is None and not self._withholds_pongs:
             self._keep_alive.note_activity(self._clock() if self._paused else self._signs.last_s)
             for action in self._keep_alive.due(self._clock()):
                 match action:
@@ -298,6 +307,8 @@ class WebSocketFeed(WSListener, BufferedFeed):
                         self._control_frames = 0
                         if self._writable:
                             transport.send_pong()
+                            if self.tap is not None:
+                                self.tap.pong_sent()
                     case Due.PING:
                         if self._writable:
                             transport.send_ping()
@@ -311,7 +322,8 @@ class WebSocketFeed(WSListener, BufferedFeed):
                             )
                         )
             await self._wait_for_ping(max(self._keep_alive.next_s() - self._clock(), 0.01))
-            if self._unanswered_ping is not None and self._writable:
+            answers = self._writable and not self._withholds_pongs
+            if self._unanswered_ping is not None and answers:
                 ping_payload, self._unanswered_ping = self._unanswered_ping, None
                 transport.send_pong(ping_payload)
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from aiohttp import WSMsgType, web
 
 from instep_tapi.facts.names import StreamState
+from instep_tapi_provider.deviations import CONFORMING, Deviation
 from instep_tapi_provider.log import LogRecord, Start
 from instep_tapi_provider.log_reader import LogReader
 from instep_tapi_provider.network.site import Site, restconf_error
@@ -24,6 +25,7 @@ from instep_tapi_provider.stream import Listener, Stream
 _MAX_CLIENT_FRAME_BYTES = 64 * 1024
 _POLL_S = 0.25
 _FLUSH_S = 1.0
+_BLOCKED_S = 0.5
 _TEXT_TO_GO_ON, _LAST_CONTINUATION = 0x01, 0x80
 _PONG = b"\x8a\x00"
 
@@ -57,7 +59,9 @@ def open_log(
     counters, faults = stream.counters, site.faults
     counters.last_start_from = start_from
     refused = faults.refuse_latest if start_from == "latest" else faults.refuse_tokens
+    deviation = faults.deviation or CONFORMING
     status = faults.handshake_status or (start_from and refused)
+    status = status or deviation.refusal(start_from, len(stream.listeners))
     if status:
         counters.refused += 1
         return restconf_error(status, "access-denied", "refused", request.path)
@@ -67,7 +71,7 @@ def open_log(
             return restconf_error(
                 faults.refuse_second, "access-denied", "one connection only", request.path
             )
-        if faults.displace_first:
+        if faults.displace_first or deviation.displaces:
             for listener in list(stream.listeners):
                 listener.drop()
     if faults.forget_log:
@@ -96,7 +100,9 @@ class Session(ABC):
         self._reader = reader
         self._restarts = site.faults.restarts_open
         self._request = request
-        self._last_ping_at = asyncio.get_running_loop().time()
+        self._last_ping_at = self._last_sent_at = asyncio.get_running_loop().time()
+        self._sending_at: float | None = None
+        """Since when something is sent that the client does not take."""
         self._sent_records = 0
         self._listener = Listener(str(uuid.uuid4()), request.remote or "", drop=self.drop)
         self._listener.updated_s = site.now()
@@ -159,8 +165,13 @@ class Session(ABC):
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(min(_POLL_S, timeout_s / 4))
-            if loop.time() - self._last_ping_at > timeout_s:
+            now, deviation = loop.time(), self._deviation
+            silent = now - self._last_ping_at > timeout_s and deviation.waits_for_pongs
+            if silent or now - self._last_sent_at > deviation.idle_s:
                 self.drop(flush=True)
+                return
+            if self._sending_at is not None and now - self._sending_at > deviation.slow_s:
+                self.drop()
                 return
             if self._stream.state is StreamState.TERMINATED:
                 await self._end()
@@ -178,10 +189,7 @@ class Session(ABC):
                 self._restarts = self._site.faults.restarts_open
                 faults = self._site.faults
                 self._reader = LogReader(self._stream, None, faults, self._site.now())
-            deviation = self._site.faults.deviation
-            goes_on = self._stream.state is StreamState.ACTIVE or (
-                deviation is not None and deviation.sends_paused
-            )
+            goes_on = self._stream.state is StreamState.ACTIVE or self._deviation.sends_paused
             if goes_on and not self._site.faults.silent:
                 if self._reader.lost():
                     self.drop()
@@ -192,11 +200,27 @@ class Session(ABC):
                     continue  # all of them are left out by a deviation
             if records:
                 try:
-                    await self._deliver(records)
+                    await self._take_turn(records)
                 except ConnectionError:
                     return
             else:
                 await wake.wait()
+
+    @property
+    def _deviation(self) -> Deviation:
+        return self._site.faults.deviation or CONFORMING
+
+    async def _take_turn(self, records: Sequence[LogRecord]) -> None:
+        deviation, loop = self._deviation, asyncio.get_running_loop()
+        began_at = self._sending_at = loop.time()
+        if deviation.serves_together:
+            async with self._stream.turn:
+                await self._deliver(records)
+        else:
+            await self._deliver(records)
+        self._sending_at, self._last_sent_at = None, loop.time()
+        if deviation.queue_records is not None and self._last_sent_at - began_at > _BLOCKED_S:
+            self._reader.overflow(deviation.queue_records)
 
     async def _deliver(self, records: Sequence[LogRecord]) -> None:
         faults = self._site.faults

@@ -7,15 +7,17 @@ from typing import Final
 
 __all__ = ["JudgingBudget"]
 
-_SHARE: Final = 0.0075
+_PROCESSOR_SHARE: Final = 0.0125
+_CLOCK_SHARE: Final = 0.002
+"""A consumer that waits for its peer most of the time is to spend little on it, too."""
 _MOST_S: Final = 0.01
 _PROCESSORS: Final = 4
 """More than a process of Python keeps busy."""
 
 
 class JudgingBudget:
-    """Seconds of processor time that may be spent on judging: 0.75 of a hundred that the process
-    takes, and 0.75 of a hundred that pass. All that is judged in a process shares one.
+    """Seconds of processor time that may be spent on judging: 1.25 of a hundred that the process
+    takes, and 0.2 of a hundred that pass. All that is judged in a process shares one.
 
     Args:
         processor_s: The processor time that the process has taken.
@@ -38,7 +40,7 @@ class JudgingBudget:
         self._earned_s = self._earnings_s()
 
     def _earnings_s(self) -> float:
-        return (self.processor_s() + self.clock_s()) * _SHARE
+        return self.processor_s() * _PROCESSOR_SHARE + self.clock_s() * _CLOCK_SHARE
 
     def left_s(self) -> float:
         """What may be spent now; negative: more was spent than there was."""
@@ -49,7 +51,8 @@ class JudgingBudget:
 
     def wait_s(self, wanted_s: float) -> float:
         """How long it takes at least until so much may be spent, by the clock."""
-        return max(0.0, wanted_s - self._left_s) / (_SHARE * (1 + _PROCESSORS))
+        most_share = _PROCESSOR_SHARE * _PROCESSORS + _CLOCK_SHARE
+        return max(0.0, wanted_s - self._left_s) / most_share
 
     def spend(self, seconds: float) -> None:
         """Take off what was spent, in seconds of the processor."""

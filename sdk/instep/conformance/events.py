@@ -10,9 +10,14 @@ import msgspec
 __all__ = [
     "ConnectionClosed",
     "ConnectionOpened",
+    "ConnectionRefused",
     "Event",
     "MessageReceived",
     "MessagesSkipped",
+    "PongSent",
+    "PongsWithheld",
+    "ReadingPaused",
+    "ReadingResumed",
     "RequestAnswered",
     "RequestReceived",
     "ResendRequested",
@@ -31,6 +36,19 @@ class ConnectionOpened(msgspec.Struct, frozen=True, tag="opened"):
     """The identity of the stream, as its provider states it."""
     start: str = ""
     """The token behind which it is to begin, `latest`, or empty: at the oldest record."""
+    asked_us: int = 0
+    """When we asked for it; 0: that is not known."""
+
+
+class ConnectionRefused(msgspec.Struct, frozen=True, tag="refused"):
+    """The peer refused to open a connection to a stream."""
+
+    at_us: int
+    stream: str
+    start: str
+    """See `ConnectionOpened`."""
+    status: int
+    """Of HTTP."""
 
 
 class MessageReceived(msgspec.Struct, frozen=True, tag="frame"):
@@ -48,6 +66,35 @@ class ConnectionClosed(msgspec.Struct, frozen=True, tag="closed"):
     connection: int
     reason: str = ""
     by_us: bool = False
+    """Whether we have closed it, for whatever reason; else the peer, or what is between."""
+
+
+class PongSent(msgspec.Struct, frozen=True, tag="pong"):
+    """We sent a Pong that nobody had asked for: it keeps an idle connection open."""
+
+    at_us: int
+    connection: int
+
+
+class PongsWithheld(msgspec.Struct, frozen=True, tag="withheld"):
+    """From here on we send no Pong on a connection."""
+
+    at_us: int
+    connection: int
+
+
+class ReadingPaused(msgspec.Struct, frozen=True, tag="paused"):
+    """We read nothing of a connection, as a client does that is too slow."""
+
+    at_us: int
+    connection: int
+
+
+class ReadingResumed(msgspec.Struct, frozen=True, tag="resumed"):
+    """We read on."""
+
+    at_us: int
+    connection: int
 
 
 class MessagesSkipped(msgspec.Struct, frozen=True, tag="skipped"):
@@ -110,7 +157,12 @@ class ResendRequested(msgspec.Struct, frozen=True, tag="asked"):
 
 Event = (
     ConnectionOpened
+    | ConnectionRefused
     | MessageReceived
+    | PongSent
+    | PongsWithheld
+    | ReadingPaused
+    | ReadingResumed
     | ConnectionClosed
     | MessagesSkipped
     | ResponseReceived

@@ -16,9 +16,11 @@ from instep.conformance.budget import JudgingBudget
 from instep.conformance.events import (
     ConnectionClosed,
     ConnectionOpened,
+    ConnectionRefused,
     Event,
     MessageReceived,
     MessagesSkipped,
+    PongSent,
     RequestAnswered,
     RequestReceived,
     ResponseReceived,
@@ -113,6 +115,8 @@ class LiveJudge:
             self._judging.skip(event.messages)
             self._end_window(event.at_us)
             return
+        if self._gap and isinstance(event, PongSent):
+            return  # a window for it alone would show nothing
         size = size_of(event)
         message = isinstance(event, MessageReceived | RequestReceived)
         if size > LARGEST_BYTES or self._queued_bytes + size > _QUEUE_BYTES + LARGEST_BYTES:
@@ -178,6 +182,8 @@ class LiveJudge:
                 self._open[event.connection] = event
                 if len(self._open) > _MOST_CONNECTIONS:
                     self._open.popitem(last=False)
+            case ConnectionRefused():
+                self._stream = event.stream
             case MessageReceived() if opened := self._open.get(event.connection):
                 self._stream = opened.stream
             case ConnectionClosed() if opened := self._open.pop(event.connection, None):
@@ -223,6 +229,6 @@ class LiveJudge:
         """What was found since the beginning."""
         return self._judging.report(whole=False)
 
-    def trace(self) -> list[Event]:
+    def copy_trace(self) -> list[Event]:
         """The last events that were judged, as a trace; no login is in it."""
         return self._last.events()

@@ -28,10 +28,10 @@ def test_nothing_is_there_before_anything_was_done() -> None:
 def test_both_shares_are_added_and_what_is_spent_is_taken_off() -> None:
     times, budget = made()
     times.processor, times.clock = 10.0, 20.0
-    assert budget.left_s() == pytest.approx(0.225)
-    budget.spend(0.3)
+    assert budget.left_s() == pytest.approx(0.165)
+    budget.spend(0.24)
     assert budget.left_s() == pytest.approx(-0.075)
-    times.clock = 30.0
+    times.clock = 57.5
     assert budget.left_s() == pytest.approx(0.0)
 
 

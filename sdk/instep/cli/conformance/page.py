@@ -19,7 +19,8 @@ _CLASSES: Final = {
     RuleStatus.NOT_SEEN: "unseen",
 }
 _SHOWN_BYTES: Final = 8_000
-_WIDTH: Final = 640
+_WIDTH: Final = 440
+_MARGIN: Final = 34
 _STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1c2329;--soft:#5b6770;--line:#d5dbe0;--paper:#fff;
 --card:#f6f8f9;--bad:#a3201d;--good:#1d6b3c;--accent:#2563a8}
@@ -31,6 +32,7 @@ color:var(--ink);font:16px/1.5 system-ui,sans-serif}
 h1{font-size:1.5rem;margin:0 0 .25rem}h2{font-size:1.15rem;margin:2.25rem 0 .5rem}
 h3{font-size:1rem;margin:0 0 .25rem}
 a{color:var(--accent)}p{margin:.25rem 0 .5rem}.soft{color:var(--soft)}
+p,li,td,h3{overflow-wrap:anywhere}.narrow{display:none}
 .verdict{border-left:.4rem solid;padding:.6rem .9rem;background:var(--card);margin:1rem 0;
 font-size:1.1rem}
 .verdict.broken{border-color:var(--bad)}.verdict.held{border-color:var(--good)}
@@ -45,7 +47,8 @@ td.count,th.count{width:4.5rem;text-align:right;padding-right:0}
 article{background:var(--card);border-left:.4rem solid var(--bad);padding:.8rem 1rem;
 margin:.8rem 0;break-inside:avoid}
 article.should{border-left-style:double}
-svg{width:100%;height:auto;max-width:40rem;display:block;margin:.5rem 0}
+.timeline{overflow-x:auto;margin:.5rem 0}
+svg{width:100%;height:auto;min-width:21rem;max-width:34rem;display:block}
 svg text{font:12px system-ui,sans-serif;fill:var(--ink)}
 svg line{stroke:var(--soft)}svg circle{fill:var(--paper);stroke:var(--bad);stroke-width:2}
 svg circle.last{fill:var(--bad)}
@@ -55,9 +58,10 @@ border:1px solid var(--line);padding:.5rem;margin:.25rem 0;font:13px/1.4 ui-mono
 max-height:18rem;overflow:auto;user-select:all}
 code{font:13px ui-monospace,monospace}
 @media (max-width:36rem){td.level{display:none}th.level{display:none}td.count{display:none}
-th.count{display:none}td.mark{width:5.6rem}}
+th.count{display:none}td.mark{width:5.6rem}.narrow{display:inline}}
 @media print{:root{--paper:#fff;--card:#fff;--ink:#000;--soft:#444;--bad:#8a0000;--good:#004d20;
 --line:#999}body{max-width:none;font-size:11px}pre{max-height:none;overflow:visible;font-size:9px}
+.timeline{overflow:visible}svg{min-width:0}
 h2{break-after:avoid}tr{break-inside:avoid}}
 """
 
@@ -88,7 +92,7 @@ def page(report: ConformanceReport) -> str:
         ),
     ]
     for chapter in chapters:
-        parts += _chapter(chapter, [one for one in report.results if one.chapter == chapter])
+        parts += _chapter(chapter, report)
     parts.append("</body></html>")
     return "\n".join(parts) + "\n"
 
@@ -113,7 +117,8 @@ def _seen(report: ConformanceReport) -> str:
     )
 
 
-def _chapter(name: str, results: list[RuleResult]) -> list[str]:
+def _chapter(name: str, report: ConformanceReport) -> list[str]:
+    results = [one for one in report.results if one.chapter == name]
     counts = [
         f"{sum(one.status is status for one in results)} {status}"
         for status in (RuleStatus.BROKEN, RuleStatus.HELD, RuleStatus.NOT_SEEN)
@@ -127,7 +132,7 @@ def _chapter(name: str, results: list[RuleResult]) -> list[str]:
             f' {_text(name)}</h2><p class="soft">{", ".join(counts)}</p>'
         )
     ]
-    parts += [_break(one) for one in results if one.status is RuleStatus.BROKEN]
+    parts += [_break(one, report) for one in results if one.status is RuleStatus.BROKEN]
     others = [one for one in results if one.status is not RuleStatus.BROKEN]
     if others:
         parts.append(
@@ -141,18 +146,20 @@ def _chapter(name: str, results: list[RuleResult]) -> list[str]:
 
 
 def _row(result: RuleResult) -> str:
-    more = ""
+    times = f"{result.held:,}" if result.held else ""
+    more = f'<span class="soft narrow"><br>{result.level}{times and f", {times}×"}</span>'
     if result.status is RuleStatus.NOT_SEEN:
-        more = f'<br><span class="soft">To see it: {_text(result.provoke)}</span>'
+        more += f'<br><span class="soft">To see it: {_text(result.provoke)}</span>'
     return (
         f'<tr id="{_text(result.rule)}"><td class="mark {_CLASSES[result.status]}">'
         f'{_MARKS[result.status]} {result.status}</td><td class="level">{result.level}</td>'
         f"<td>{_text(result.text)} <span class=soft>({_text(result.clause)})</span>{more}</td>"
-        f'<td class="count">{f"{result.held:,}" if result.held else ""}</td></tr>'
+        f'<td class="count">{times}</td></tr>'
     )
 
 
-def _break(result: RuleResult) -> str:
+def _break(result: RuleResult, report: ConformanceReport) -> str:
+    timeline = _timeline(result.evidence, report.began_at_us, report.ended_at_us)
     should = "" if result.level is RuleLevel.MUST else " should"
     items = "".join(
         f"<li>{stamp(one.at_us)}<br>{_text(one.what)}{_bytes(one)}</li>" for one in result.evidence
@@ -162,7 +169,7 @@ def _break(result: RuleResult) -> str:
         f"✗ broken</span> {_text(result.text)}</h3>"
         f'<p class="soft"><code>{_text(result.rule)}</code>, {_text(result.clause)}:'
         f" {result.level}. Broken {result.broken:,}, held {result.held:,} times.</p>"
-        f"<p>{_text(result.reason)}</p>{_timeline(result.evidence)}<ol>{items}</ol></article>"
+        f"<p>{_text(result.reason)}</p>{timeline}<ol>{items}</ol></article>"
     )
 
 
@@ -174,29 +181,37 @@ def _bytes(one: Evidence) -> str:
     return f"<pre tabindex=0>{_text(shown.decode(errors='replace'))}</pre>{cut}"
 
 
-def _timeline(found: Sequence[Evidence]) -> str:
-    """When each piece of evidence came, by its number in the list below."""
-    if len(found) < 2:
+def _timeline(found: Sequence[Evidence], began_us: int, ended_us: int) -> str:
+    """When each piece of evidence came, by its number in the list below; a single one between the
+    beginning and the end of what was seen.
+    """
+    marks = sorted(
+        (one.at_us, str(number), number == len(found)) for number, one in enumerate(found, 1)
+    )
+    if not marks:
         return ""
-    first = min(one.at_us for one in found)
-    span_us = max(one.at_us for one in found) - first
-    step = (_WIDTH - 80) / (len(found) - 1)
-    order = sorted(range(len(found)), key=lambda number: found[number].at_us)
-    marks = []
-    for place, number in enumerate(order):
+    told = f"{len(found)} pieces of evidence within {duration((marks[-1][0] - marks[0][0]) / 1e6)}"
+    if len(marks) == 1:
+        told = "one piece of evidence, between the beginning and the end of what was seen"
+        marks = [(began_us, "beginning", False), *marks, (ended_us, "end", False)]
+    first = marks[0][0]
+    step = (_WIDTH - 2 * _MARGIN) / (len(marks) - 1)
+    parts = []
+    for place, (at_us, name, last) in enumerate(marks):
         # To scale the ends would lie on each other: the marks are evenly apart, the times beside.
-        x = 40 + place * step
-        after = (found[number].at_us - first) / 1e6
-        last = ' class="last"' if number == len(found) - 1 else ""
-        marks.append(
-            f'<circle{last} cx="{x:.0f}" cy="22" r="7"/>'
-            f'<text x="{x:.0f}" y="10" text-anchor="middle">{number + 1}</text>'
-            f'<text x="{x:.0f}" y="48" text-anchor="middle">+{after:.3f} s</text>'
+        x = _MARGIN + place * step
+        mark = f'<circle{" class=last" * last} cx="{x:.0f}" cy="26" r="7"/>'
+        if not name.isdecimal():
+            mark = f'<line x1="{x:.0f}" y1="20" x2="{x:.0f}" y2="32"/>'
+        parts.append(
+            f'{mark}<text x="{x:.0f}" y="13" text-anchor="middle">{name}</text>'
+            f'<text x="{x:.0f}" y="52" text-anchor="middle">'
+            f"+{duration(max(0, at_us - first) / 1e6)}</text>"
         )
-    told = f"{len(found)} pieces of evidence within {span_us / 1e6:.3f} seconds"
     return (
-        f'<svg viewBox="0 0 {_WIDTH} 56" role="img" aria-label="{told}">'
-        f'<line x1="40" y1="22" x2="{_WIDTH - 40}" y2="22"/>{"".join(marks)}</svg>'
+        f'<div class="timeline" tabindex="0"><svg viewBox="0 0 {_WIDTH} 60" role="img"'
+        f' aria-label="{told}"><line x1="{_MARGIN}" y1="26" x2="{_WIDTH - _MARGIN}" y2="26"/>'
+        f"{''.join(parts)}</svg></div>"
     )
 
 

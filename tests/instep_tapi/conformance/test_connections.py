@@ -1,0 +1,174 @@
+"""Slow, idle and several clients: what is concluded from one coincidence, and real connections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from instep.conformance import (
+    ConformanceReport,
+    ConnectionClosed,
+    ConnectionOpened,
+    ConnectionRefused,
+    Event,
+    PongSent,
+    PongsWithheld,
+    ReadingPaused,
+    ReadingResumed,
+    ResponseReceived,
+    judge,
+)
+from instep_tapi.conformance import connections
+from instep_tapi.conformance.book import tapi_rules
+from instep_tapi.conformance.probe import probe_source
+from instep_tapi.options import read_options
+from instep_tapi.source import TapiSource
+from instep_tapi_provider import Faults, Provider, ProviderSettings, topology_context
+
+_S = 1_000_000
+_STREAM = "stream-1"
+_DECLARED = (
+    b'{"tapi-streaming:stream-context":{"available-stream":[{"uuid":"stream-1","stream-id":"one",'
+    b'"stream-state":"STREAM_STATE_ACTIVE","connection-protocol":"websockets"}],'
+    b'"supported-stream-type":[]}}'
+)
+
+
+def declared(at_s: int) -> Event:
+    return ResponseReceived(at_s * _S, "/stream-context", 200, _DECLARED)
+
+
+def opened(at_s: float, number: int, start: str = "") -> Event:
+    at_us = int(at_s * _S)
+    return ConnectionOpened(at_us, number, _STREAM, start, at_us - 1_000)
+
+
+def closed(at_s: float, number: int, *, by_us: bool = False) -> Event:
+    return ConnectionClosed(int(at_s * _S), number, "" if by_us else "it ended", by_us)
+
+
+def refused(at_s: int, start: str = "", status: int = 404) -> Event:
+    return ConnectionRefused(at_s * _S, _STREAM, start, status)
+
+
+def idle(begins_s: int, number: int, lasts_s: int) -> list[Event]:
+    """A connection on which nothing comes but our Pongs, until the provider closes it."""
+    pongs = [
+        PongSent(at_s * _S, number) for at_s in range(begins_s + 15, begins_s + lasts_s + 1, 15)
+    ]
+    return [opened(begins_s, number), *pongs, closed(begins_s + lasts_s, number)]
+
+
+def broken(trace: Sequence[Event]) -> set[str]:
+    return _named(judge(tapi_rules(), trace), "broken")
+
+
+def _named(report: ConformanceReport, status: str) -> set[str]:
+    """Of the rules about connections."""
+    judged = {rule.id for rule in connections.RULES}
+    found = (one for one in report.results if one.rule in judged)
+    return {one.rule.removeprefix("tapi-") for one in found if one.status == status}
+
+
+def test_idle_connections_that_end_alike_break_a_rule() -> None:
+    trace = [declared(0), *idle(0, 1, 60), *idle(70, 2, 60), *idle(140, 3, 61)]
+    assert broken(trace) == {"idle-kept"}
+    # Twice may be chance, and after other times each something else.
+    assert broken(trace[:-7]) == set()
+    assert broken([declared(0), *idle(0, 1, 60), *idle(70, 2, 20), *idle(140, 3, 61)]) == set()
+
+
+def test_a_longer_idle_connection_speaks_against_it() -> None:
+    longer = [event for event in idle(0, 9, 90) if not isinstance(event, ConnectionClosed)]
+    again = [closed(90, 9, by_us=True), *idle(100, 1, 60), *idle(170, 2, 60)]
+    trace = [declared(0), *idle(-70, 8, 60), *longer, *again]
+    assert broken(trace) == set()
+
+
+def test_without_our_pongs_the_end_of_an_idle_connection_is_no_fault() -> None:
+    rounds = [idle(begins_s, number, 60) for number, begins_s in enumerate((0, 70, 140), 1)]
+    trace = [event for events in rounds for event in events if not isinstance(event, PongSent)]
+    assert broken([declared(0), *trace]) == set()
+
+
+def test_an_idle_connection_without_pongs_is_to_be_dropped() -> None:
+    trace = [declared(0), opened(0, 1), PongsWithheld(1 * _S, 1), declared(100)]
+    assert broken(trace) == {"pong-timeout"}
+    assert broken([*trace[:-1], declared(80)]) == set()
+    report = judge(tapi_rules(), [*trace[:-1], closed(31, 1)])
+    assert "pong-timeout" in _named(report, "held")
+
+
+def test_a_refusal_counts_where_it_comes_again_and_the_stream_is_listed() -> None:
+    trace = [declared(0), refused(1), declared(2), refused(3), declared(4), refused(5)]
+    assert broken(trace) == set()
+    assert broken([*trace, declared(6)]) == {"connection-accepted"}
+    assert broken([*trace, opened(6, 1), declared(7)]) == set()
+    passing = [declared(0), *(refused(at_s, status=503) for at_s in range(1, 9)), declared(9)]
+    assert broken(passing) == set()
+
+
+def test_a_refused_token_is_proven_by_what_is_accepted_without_it() -> None:
+    once = [refused(1, "t", 400), opened(2, 1), closed(3, 1, by_us=True)]
+    twice = [refused(4, "u", 400), opened(5, 2), closed(6, 2, by_us=True)]
+    assert broken([declared(0), *once, *twice]) == {"token-accepted"}
+    assert broken([declared(0), *once]) == set()
+    accepted = [opened(3, 3, "t"), closed(4, 3, by_us=True)]
+    assert broken([declared(0), *once, *accepted, *twice]) == set()
+
+
+def test_a_first_connection_that_ends_where_the_second_comes() -> None:
+    def displaced(at_s: int, first: int) -> list[Event]:
+        both = [opened(at_s, first), opened(at_s + 10, first + 1)]
+        return [*both, closed(at_s + 10.1, first), closed(at_s + 20, first + 1, by_us=True)]
+
+    twice = [declared(0), *displaced(0, 1), *displaced(30, 3)]
+    assert broken(twice) == {"second-client"}
+    assert broken(twice[:-4]) == set()
+    beside = [opened(60, 5), opened(61, 6), closed(70, 5, by_us=True), closed(70, 6, by_us=True)]
+    assert broken([declared(0), *beside, *twice[1:]]) == set()
+
+
+async def _probed(
+    settings: ProviderSettings, faults: Faults, seconds: float
+) -> tuple[list[Event], list[str], ConformanceReport]:
+    """The trace of an active probing, what it has said, and the report."""
+    trace: list[Event] = []
+    said: list[str] = []
+    context = topology_context("sndlib/polska", services=2)
+    async with Provider(context, settings, faults=faults) as provider:
+        options = {"endpoints": [provider.url], "pong_interval_s": 0.2}
+        source = TapiSource(read_options(options, "source"))
+        notes: list[str] = []
+        await probe_source(
+            source, seconds, trace.append, notes.append, active=True, say=said.append
+        )
+    return trace, said, judge(tapi_rules(), trace)
+
+
+@pytest.mark.asyncio
+async def test_an_active_probing_holds_its_pongs_and_is_dropped() -> None:
+    settings = ProviderSettings(pong_timeout_s=0.5)
+    trace, said, report = await _probed(settings, Faults(storm_changes_per_s=20.0), 4.0)
+    assert _named(report, "broken") == set()
+    assert "pong-timeout" in _named(report, "held")
+    assert len([text for text in said if "holds its Pongs" in text]) == 2
+    withheld = {one.connection for one in trace if isinstance(one, PongsWithheld)}
+    ended = {one.connection for one in trace if isinstance(one, ConnectionClosed) and not one.by_us}
+    # Each connection but those lives by its Pongs.
+    assert len(withheld) == 2
+    assert ended == withheld
+    assert any(isinstance(one, PongSent) for one in trace)
+    paused = [one for one in trace if isinstance(one, ReadingPaused)]
+    resumed = [one for one in trace if isinstance(one, ReadingResumed)]
+    assert len(paused) == len(resumed) == 2
+
+
+@pytest.mark.asyncio
+async def test_an_active_probing_meets_a_provider_of_one_client() -> None:
+    faults = Faults(deviates="one-client", storm_changes_per_s=20.0)
+    trace, _, report = await _probed(ProviderSettings(), faults, 2.0)
+    assert _named(report, "broken") == {"second-client"}
+    assert report.conforms
+    assert any(isinstance(one, ConnectionRefused) and one.status == 403 for one in trace)
