@@ -19,7 +19,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() + 1))')
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test long coverage check lint types docs site wheel dist lowest newest bench fuzz properties simulate explore mutations mutants crash chaos outbox pair reloads night pooler logs answers dbt relay wire hostile fmt audit lock clean
+.PHONY: help demo test collect long coverage check lint types docs site wheel dist lowest newest bench fuzz properties simulate explore mutations mutants crash chaos outbox pair reloads night pooler logs answers dbt relay wire hostile fmt audit lock clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -33,15 +33,19 @@ test: $(READY) ## Run the tests in up to four processes (ARGS="-k name" for some
 	$(PYTEST) -m "not long" --numprocesses $(WORKERS) --dist loadgroup --durations 25 \
 		--reruns 1 -raR $(ARGS)
 
+collect: $(READY) ## Import all tests, and compile them for those who run them
+	$(PYTEST) --collect-only --quiet --quiet > /dev/null
+
 long: $(READY) ## Run the tests that take a minute or more
 	$(PYTEST) -m long --timeout 600 $(ARGS)
 
 coverage: $(READY) ## Run the tests, and show what they do not reach; takes twice as long
 	$(MAKE) test ARGS="--cov --cov-report=term $(ARGS)"
 
-# What uses one core comes first, two at a time; the tests use all.
+# What uses one core comes first, two at a time; the tests use all. Each process of `make test`
+# imports every test, and would compile it first: half a minute for each.
 check: $(READY) ## Prove everything that a change must keep (.ci/run)
-	$(MAKE) --jobs 2 lint types docs wheel
+	$(MAKE) --jobs 2 lint types docs wheel collect
 	$(MAKE) test
 
 lint: $(READY) ## Check style and format

@@ -71,5 +71,5 @@ def stores(scenario: Scenario, folder: Path) -> Iterator[Stores]:
     if not scenario.postgresql:
         yield _Files(folder)
         return
-    with serving(*_POSTGRESQL) as server:
+    with serving(*_POSTGRESQL, in_memory=False) as server:
         yield _Databases(server)

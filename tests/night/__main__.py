@@ -91,7 +91,7 @@ def main() -> None:
     wrong = False
     with ExitStack() as stack:
         try:
-            server: Server | None = stack.enter_context(serving())
+            server: Server | None = stack.enter_context(serving(in_memory=False))
         except Missing as missing:
             print(missing)
             server = None

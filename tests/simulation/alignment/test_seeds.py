@@ -28,12 +28,12 @@ def run_program(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedPr
 
 
 @pytest.mark.timeout(300)
-def test_100_seeds_hold_every_promise() -> None:
+def test_seeds_hold_every_promise() -> None:
     others = ("--sequences", "0", "--sequenced-feeds", "0", "--soap", "0", "--sdpi", "0")
-    done = run_program("--seeds", "100", *others)
+    done = run_program("--seeds", "40", *others)
     assert done.returncode == 0, done.stderr[-6_000:]
     print(done.stdout)
-    assert "100 seeds, 0 failed" in done.stdout
+    assert "40 seeds, 0 failed" in done.stdout
 
 
 STORAGES = ["compacted", "emulated", "truncated", "full-history", "forgetful"]
