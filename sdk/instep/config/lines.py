@@ -36,7 +36,9 @@ def with_line(where: str, key: str = "") -> str:
     except (OSError, UnicodeDecodeError):
         return where
     path = where.removeprefix(str(file)).removeprefix(": ")
-    line = find_line(text, path if not key or path.endswith(f".{key}") else f"{path}.{key}".lstrip("."))
+    line = find_line(
+        text, path if not key or path.endswith(f".{key}") else f"{path}.{key}".lstrip(".")
+    )
     return where if line is None else f"{where} (line {line})"
 
 

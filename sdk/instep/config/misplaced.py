@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 from instep.config.lines import file_of
