@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from rich.console import Console
@@ -34,6 +34,8 @@ from instep.runtime.settings import ConsumerSettings
 
 __all__ = ["check"]
 
+_LABEL_WIDTH: Final = len("  commits to")
+
 
 def check(config: ConfigArgument = None, output: FormatOption = Format.TABLE) -> None:
     """Check a configuration without connecting to anything, and say what it would do."""
@@ -51,10 +53,13 @@ def check(config: ConfigArgument = None, output: FormatOption = Format.TABLE) ->
         return
     console = Console(highlight=False)
     for consumer in configuration.consumers:
-        table = Table.grid(padding=(0, 2))
+        # Plug-ins have a column for their kind; a long warning must not be squeezed into it.
+        plugins, table = (Table.grid(padding=(0, 2)) for _ in range(2))
+        for grid in (plugins, table):
+            grid.add_column(min_width=_LABEL_WIDTH)
         source, sink = consumer.source, consumer.sink
-        table.add_row("  reads", *_describe(source, shown_source(source)))
-        table.add_row("  commits to", *_describe(sink, shown_sink(sink)))
+        plugins.add_row("  reads", *_describe(source, shown_source(source)))
+        plugins.add_row("  commits to", *_describe(sink, shown_sink(sink)))
         settings = _changed(consumer.settings, ConsumerSettings())
         changed = ", ".join(f"{name} = {value}" for name, value in settings)
         table.add_row("  settings", Text(changed or "all default"))
@@ -63,6 +68,7 @@ def check(config: ConfigArgument = None, output: FormatOption = Format.TABLE) ->
         for name, value in _how_it_runs(consumer):
             table.add_row(f"  {name}", Text(value))
         console.print(Text(plain(consumer.name), style="bold"))
+        console.print(plugins)
         console.print(table)
     for publisher in configuration.publishers:
         table = Table.grid(padding=(0, 2))

@@ -157,6 +157,17 @@ class Listing:
 _RowT = TypeVar("_RowT")
 
 
+_SINGULAR: Final = {
+    "alarms": "alarm",
+    "entities": "entity",
+    "events": "event",
+    "failed changes": "failed change",
+    "handlers": "handler",
+    "messages": "message",
+}
+"""What a listing counts → one of it."""
+
+
 async def print_listing(
     found: AsyncGenerator[_RowT, None],
     console: Console,
@@ -184,4 +195,5 @@ async def print_listing(
                 break
     if output is Format.TABLE:
         listing.flush()
-        console.print(f"{listing.rows:,} {what}{' (--limit)' * (shown == limit)}")
+        counted = _SINGULAR.get(what, what) if listing.rows == 1 else what
+        console.print(f"{listing.rows:,} {counted}{' (--limit)' * (shown == limit)}")

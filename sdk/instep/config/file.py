@@ -144,7 +144,9 @@ class PluginConfiguration:
         message, where, hint = (
             redact(text, self.values) for text in (error.message, error.where, error.hint)
         )
-        return type(error)(message, where=where, hint=hint)
+        # Names of keys, which find the line; other data may have a value.
+        named = {name: error.data[name] for name in ("key", "known") if name in error.data}
+        return type(error)(message, where=where, hint=hint, **named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,30 +405,14 @@ def _only_fields(table: Mapping[str, Any], struct: type[msgspec.Struct], where: 
     for key, value in table.items():
         inner = hints[key]
         if _is_table(value) and isinstance(inner, type) and issubclass(inner, msgspec.Struct):
-            _only_fields(value, inner, f"{where}.{key}")
+            _only_fields(value, inner, f"{where}.{key}" if ": " in where else f"{where}: {key}")
 
 
 def _only_known(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
     known = tuple(known)
     for key in table:
         if key not in known:
-            raise unknown_key(key, known, where, elsewhere=_places_of(key))
-
-
-def _places_of(key: str) -> list[str]:
-    """The tables of a consumer, and of the file, where a key of the core would stand."""
-    places = ["the top of the file"] if key in FileTable.__struct_fields__ else []
-    if key in ("name", *_Placing.__struct_fields__, *_Judging.__struct_fields__):
-        places.append("[[consumers]]")
-    return places + _tables_with(key, ConsumerSettings, "consumers.settings")
-
-
-def _tables_with(key: str, struct: type[msgspec.Struct], path: str) -> list[str]:
-    places = [f"[{path}]"] if key in struct.__struct_fields__ else []
-    for name, inner in get_type_hints(struct).items():
-        if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
-            places += _tables_with(key, inner, f"{path}.{name}")
-    return places
+            raise unknown_key(key, known, where)
 
 
 def _needed(table: Mapping[str, Any], key: str, where: str) -> Any:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-__all__ = ["find_line", "with_line"]
+__all__ = ["file_of", "find_line", "with_line"]
 
 _HEADER: Final = re.compile(r"\s*(\[\[?)\s*([^\]]+?)\s*\]")
 _KEY: Final = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"))*)\s*=""")
@@ -15,19 +15,30 @@ _PLACE: Final = re.compile(r"(?P<file>.+?): (?P<path>[\w.\[\]-]+)")
 _QUOTES: Final = ('"""', "'''")
 
 
+def file_of(where: str) -> Path | None:
+    """The file that the place of an error names: `instep.toml: consumers[0].sink`, or the file
+    alone. None where it names none.
+    """
+    place = _PLACE.fullmatch(where)
+    path = Path(place["file"] if place else where)
+    return path if path.is_file() else None
+
+
 def with_line(where: str, key: str = "") -> str:
     """The place of an error, `instep.toml: consumers[0].sink`, with the line where it stands; as it
     is where that cannot be told.
     """
-    place = _PLACE.fullmatch(where)
-    if place is None:
+    file = file_of(where)
+    if file is None:
         return where
     try:
-        text = Path(place["file"]).read_text(encoding="utf-8-sig")
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):
         return where
-    path = place["path"]
-    line = find_line(text, path if not key or path.endswith(f".{key}") else f"{path}.{key}")
+    path = where.removeprefix(str(file)).removeprefix(": ")
+    line = find_line(
+        text, path if not key or path.endswith(f".{key}") else f"{path}.{key}".lstrip(".")
+    )
     return where if line is None else f"{where} (line {line})"
 
 

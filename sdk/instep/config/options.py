@@ -75,17 +75,13 @@ def read_table(
         raise _not_usable(struct, error, where) from None
 
 
-def unknown_key(
-    key: str, known: Iterable[str], where: str, *, elsewhere: Sequence[str] = ()
-) -> ConfigurationError:
-    """The error for an unknown key, with the tables where it would be known, or the likely key, and
-    all known ones.
+def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigurationError:
+    """The error for an unknown key, with the likely key and all known ones. The command line adds
+    the tables where the key would be known (`instep.config.misplaced`).
     """
     known = sorted(known)
     close = difflib.get_close_matches(key, known, n=1)
     guess = f"did you mean {close[0]!r}? " if close else ""
-    if elsewhere:
-        guess = f"it belongs in {' or '.join(elsewhere)}; "
     return ConfigurationError(
         f"unknown key {key!r}",
         where=where,

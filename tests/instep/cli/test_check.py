@@ -193,3 +193,33 @@ def test_a_class_that_no_edition_knows_is_warned_of_with_the_nearest(tmp_path: P
     ]
     shown = " ".join(instep("check", str(file)).stdout.split())
     assert "did you mean NODE?" in shown
+
+
+@pytest.mark.parametrize(
+    ("below", "key", "line", "place"),
+    [
+        ('name = "east"', 'journal = "changes"', 4, "[consumers.sink]"),
+        ('kind = "tapi"', "quiet_s = 3", 6, "[consumers.settings.alignment]"),
+        ('kind = "tapi"', "lease_s = 30", 6, "[consumers.sink]"),
+        ('kind = "sql"', 'roots = ["/rests"]', 10, "[consumers.source]"),
+        ('kind = "sql"', "workers = 2", 10, "[[consumers]]"),
+        ("[consumers.settings]", 'listen = "127.0.0.1:9464"', 12, "[operations]"),
+    ],
+)
+def test_a_key_in_the_wrong_table_is_told_where_it_belongs(
+    file: Path, below: str, key: str, line: int, place: str
+) -> None:
+    file.write_text(GOOD.replace(below, f"{below}\n{key}", 1))
+    told = failed(instep("check", "instep.toml"), 2)
+    assert f"(line {line})" in told
+    assert f"to do: it belongs in {place}; known keys: " in told
+
+
+def test_a_long_warning_is_not_squeezed_into_the_column_of_kinds(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    file.write_text(GOOD.replace("auth =", 'streams = { classes = ["NODES"] }\nauth ='))
+    told = instep("check", "instep.toml").stdout
+    assert "  commits to  sql   url" in told
+    assert "  warning     source.streams.classes names NODES, which the specification" in told

@@ -19,14 +19,9 @@ __all__ = ["commands_without", "modules_of_extras", "run_without"]
 
 _REFUSING: Final = """
 import sys
-from importlib.abc import MetaPathFinder
 
-class Refuse(MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name.partition(".")[0] in {modules!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-
-sys.meta_path.insert(0, Refuse())
+# An import of it fails, and `importlib.util.find_spec` finds none, which other packages ask.
+sys.modules.update(dict.fromkeys({modules!r}))
 """
 _RUN: Final = """
 import json, sys

@@ -56,8 +56,8 @@ def test_a_table(filled: str) -> None:
     shown = instep("alarms", "--store", filled, "--all")
     assert "Loss Of" in shown.stdout
     assert "2 alarms" in shown.stdout
-    assert "1 events" in instep("alarms", "--store", filled, "--events").stdout
-    assert "1 alarms (--limit)" in instep("alarms", "--store", filled, "--limit", "1").stdout
+    assert "1 event\n" in instep("alarms", "--store", filled, "--events").stdout
+    assert "1 alarm (--limit)" in instep("alarms", "--store", filled, "--limit", "1").stdout
 
 
 def test_what_cannot_be(filled: str, tmp_path: Path) -> None:
