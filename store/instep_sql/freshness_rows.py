@@ -43,8 +43,9 @@ _FORGET: Final = text("""
 
 
 class FreshnessReporter:
-    """This process, as one that follows streams. A quiet stream costs nothing: one row says that
-    the process lives, and those of streams are written where something has changed.
+    """This process, as one that follows streams. A quiet stream costs little: one row says that
+    the process lives, and those of streams are written where something has changed: of a quiet
+    one, every half minute, up to when it is known.
     """
 
     def __init__(self) -> None:

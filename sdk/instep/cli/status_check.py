@@ -49,7 +49,7 @@ def parse_duration(text: str) -> float:
     return float(found[1]) * _UNITS[found[2] or "s"]
 
 
-def check_stores(  # noqa: PLR0917 - as many as options
+def check_stores(
     config: Path | None,
     store: str | None,
     consumer: str | None,

@@ -50,10 +50,11 @@ def test_a_quiet_stream_says_in_half_minutes_up_to_when_it_is_known() -> None:
     feed = SimpleNamespace(heard_within_s=75.0, silent_s=1.0, unheard_s=1.0)
     read_ahead = SimpleNamespace(record_s=0.0, holds=False)
     ages.connected(cast(Any, feed), cast(Any, read_ahead))
-    said: list[int] = []
-    for now_s in (100.0, 115.0, 130.0, 131.0):
-        said.append(ages.add_to(STREAM, status_of(), 50.0).report.known_at_us)
-    assert said == [90_000_000, 90_000_000, 120_000_000, 120_000_000]
+    said: dict[float, int] = {}
+    for at_s in (100.0, 115.0, 130.0, 131.0):
+        now_s = at_s
+        said[now_s] = ages.add_to(STREAM, status_of(), 50.0).report.known_at_us
+    assert list(said.values()) == [90_000_000, 90_000_000, 120_000_000, 120_000_000]
     # What is read and not committed may be missing, from then on.
     now_s, read_ahead.holds = 500.0, True
     told = ages.add_to(STREAM, status_of(), 50.0)
