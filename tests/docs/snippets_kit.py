@@ -27,6 +27,9 @@ from typing import Self
 
 import pytest
 from markdown_it import MarkdownIt
+from typer.testing import CliRunner
+
+from instep.cli.app import app
 
 LIMIT_S = 120
 MARK = re.compile(r"<!--\s*(file|needs|not run):\s*(.*?)\s*-->", re.DOTALL)
@@ -105,7 +108,7 @@ class Page:
         elif snippet.language == "python":
             self._python(snippet)
         elif snippet.language == "console":
-            self._shell(commands(snippet.text), snippet, {})
+            self._shell(commands(snippet.text), snippet)
 
     def _write(self, snippet: Snippet) -> None:
         path = Path(snippet.value)
@@ -113,7 +116,8 @@ class Page:
         path.write_text(snippet.text, encoding="utf-8")
         if path.suffix == ".toml":
             variables = dict.fromkeys(VARIABLE.findall(snippet.text), "example")
-            self._shell(f"instep check {snippet.value}", snippet, variables)
+            done = CliRunner().invoke(app, ["check", snippet.value], env=variables)
+            assert done.exit_code == 0, f"{self._name}:{snippet.line}: {done.output[-4000:]}"
 
     def _python(self, snippet: Snippet) -> None:
         code: CodeType = compile(
@@ -127,8 +131,8 @@ class Page:
         else:
             exec(code, self._names)
 
-    def _shell(self, script: str, snippet: Snippet, variables: dict[str, str]) -> None:
-        environment = os.environ | variables
+    def _shell(self, script: str, snippet: Snippet) -> None:
+        environment = dict(os.environ)
         environment["PATH"] = sysconfig.get_path("scripts") + os.pathsep + environment["PATH"]
         output = Path(f".output-{snippet.line}")
         with output.open("wb") as file:  # a pipe would stay open as long as a background process
