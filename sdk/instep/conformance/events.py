@@ -91,7 +91,7 @@ class ReadingPaused(msgspec.Struct, frozen=True, tag="paused"):
 
 
 class ReadingResumed(msgspec.Struct, frozen=True, tag="resumed"):
-    """We read on."""
+    """We read a connection again, after a pause."""
 
     at_us: int
     connection: int
