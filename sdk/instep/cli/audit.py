@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Column
 
 from instep.alignment.audit import AuditReport, Finding
-from instep.cli.output import Format, FormatOption, Listing, json_line
+from instep.cli.output import Format, FormatOption, Listing, counted, json_line
 from instep.cli.signals import until_signalled
 from instep.cli.store import ConfigArgument, ConsumerOption, StreamOption, configured
 from instep.config.file import ConsumerConfiguration
@@ -138,7 +138,7 @@ class _Table:
         self._console.print(
             f"{consumer} / {report.stream}: {counts.right:,} right, {counts.stale:,} stale,"
             f" {counts.bogus:,} bogus, {counts.missing:,} missing, {counts.repaired:,} repaired,"
-            f" {counts.undecided:,} undecided; {report.records:,} records read",
+            f" {counts.undecided:,} undecided; {counted(report.records, 'records')} read",
             markup=False,
         )
         if counts.undecided:

@@ -18,6 +18,7 @@ from instep.cli.output import (
     Format,
     FormatOption,
     Listing,
+    counted,
     json_line,
     moment,
     one_line,
@@ -165,7 +166,7 @@ async def _list(
                 break
     if output is Format.TABLE:
         listing.flush()
-        console.print(f"{listing.rows:,} changes{' (--limit)' * (shown == limit)}")
+        console.print(f"{counted(listing.rows, 'changes')}{' (--limit)' * (shown == limit)}")
 
 
 def _line(change: Change) -> _Line:

@@ -19,6 +19,7 @@ from instep.cli.output import (
     MOMENT_WIDTH,
     Format,
     FormatOption,
+    counted,
     json_bytes,
     json_line,
     moment,
@@ -261,7 +262,7 @@ async def _export(
     if output is Format.JSONL:
         json_line({"file": str(file), "rows": count})
     else:
-        typer.echo(plain(f"{count:,} messages written to {file}"))
+        typer.echo(plain(f"{counted(count, 'messages')} written to {file}"))
 
 
 async def _drop(

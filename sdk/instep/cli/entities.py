@@ -19,6 +19,7 @@ from instep.cli.output import (
     WIDE,
     Format,
     FormatOption,
+    counted,
     json_line,
     moment,
     one_line,
@@ -235,7 +236,7 @@ async def _count(
     if output is Format.TABLE:
         console = Console(highlight=False)
         console.print(table)
-        console.print(f"{total:,} entities")
+        console.print(counted(total, "entities"))
 
 
 async def _show(

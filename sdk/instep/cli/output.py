@@ -27,6 +27,7 @@ __all__ = [
     "Format",
     "FormatOption",
     "Listing",
+    "counted",
     "json_bytes",
     "json_line",
     "moment",
@@ -159,13 +160,22 @@ _RowT = TypeVar("_RowT")
 
 _SINGULAR: Final = {
     "alarms": "alarm",
+    "changes": "change",
     "entities": "entity",
     "events": "event",
     "failed changes": "failed change",
     "handlers": "handler",
     "messages": "message",
+    "records": "record",
+    "rows": "row",
+    "sequences": "sequence",
 }
-"""What a listing counts → one of it."""
+"""What is counted → one of it."""
+
+
+def counted(count: int, what: str) -> str:
+    """A number with what it counts: `1 entity`, `1,204 entities`."""
+    return f"{count:,} {_SINGULAR.get(what, what) if count == 1 else what}"
 
 
 async def print_listing(
@@ -195,5 +205,4 @@ async def print_listing(
                 break
     if output is Format.TABLE:
         listing.flush()
-        counted = _SINGULAR.get(what, what) if listing.rows == 1 else what
-        console.print(f"{listing.rows:,} {counted}{' (--limit)' * (shown == limit)}")
+        console.print(f"{counted(listing.rows, what)}{' (--limit)' * (shown == limit)}")

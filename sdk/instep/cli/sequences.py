@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Column
 
-from instep.cli.output import Format, FormatOption, Listing, json_line, plain, stamp
+from instep.cli.output import Format, FormatOption, Listing, counted, json_line, plain, stamp
 from instep.cli.store import (
     ConfigArgument,
     ConsumerOption,
@@ -421,7 +421,8 @@ async def _show_table(
             console.print(f"{plain(name)}: {told}", markup=False, soft_wrap=True)
     for name, each in counts.items() if many else ():
         console.print(
-            f"{plain(name)}: {each.sequences:,} sequences, {each.held:,} messages held, "
+            f"{plain(name)}: {counted(each.sequences, 'sequences')}, "
+            f"{counted(each.held, 'messages')} held, "
             f"{each.blocked:,} blocked; `instep sequences list` shows them all",
             markup=False,
             soft_wrap=True,
@@ -433,8 +434,9 @@ def _dead_and_deviations(counts: SequenceCounts) -> list[str]:
     told = []
     if counts.dead:
         told.append(
-            f"{counts.dead:,} messages in the dead letter, {counts.dead_bytes:,} bytes, the oldest "
-            f"since {stamp(counts.dead_since_us)}; `instep messages dead list` shows them"
+            f"{counted(counts.dead, 'messages')} in the dead letter, {counts.dead_bytes:,} bytes, "
+            f"the oldest since {stamp(counts.dead_since_us)}; "
+            "`instep messages dead list` shows them"
         )
     if counts.ended:
         ended = ", ".join(f"{count:,} {end}" for end, count in sorted(counts.ended.items()))

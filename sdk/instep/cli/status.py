@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from instep.alignment.reading_progress import NO_PROGRESS_AFTER
-from instep.cli.output import Format, FormatOption, json_line, plain, stamp
+from instep.cli.output import Format, FormatOption, counted, json_line, plain, stamp
 from instep.cli.store import (
     ConfigArgument,
     ConsumerOption,
@@ -253,7 +253,7 @@ def _monitor(one: StreamStatus) -> dict[str, Any] | None:
 
 def _monitor_text(said: dict[str, Any]) -> str:
     lag = said["lag_records"]
-    told = [f"{lag:,} records behind"] if lag is not None else []
+    told = [f"{counted(lag, 'records')} behind"] if lag is not None else []
     read, written = said["read_id"] or "nothing", said["written_id"] or "nothing"
     told.append(f"read up to {read}, written {written}")
     if (count := said["connections"]) is not None:
@@ -316,7 +316,7 @@ def _rows(
         ("position", f"{facts['token'] or 'none yet'}"),
         ("appended", facts["appended_at"] or "—"),
         ("behind", _behind(one, facts)),
-        ("entities", f"{one.entities:,} from {facts['records']:,} records"),
+        ("entities", f"{one.entities:,} from {counted(facts['records'], 'records')}"),
         ("quarantined", f"{one.quarantined:,}"),
     ]
     if facts["profile"]:
@@ -343,7 +343,7 @@ def _progress(one: StreamStatus) -> str:
         return ""
     return (
         f": no progress, {position.unaligned_attempts} attempts without an alignment,"
-        f" {position.attempt_records:,} records read by this one"
+        f" {counted(position.attempt_records, 'records')} read by this one"
     )
 
 

@@ -17,6 +17,7 @@ from instep.cli.output import (
     Format,
     FormatOption,
     Listing,
+    counted,
     json_line,
     moment,
     plain,
@@ -165,7 +166,7 @@ async def _retire(
             )
         else:
             verb = "would be retired" if dry_run else "retired"
-            text = f"{verb}, with {removed:,} entities"
+            text = f"{verb}, with {counted(removed, 'entities')}"
             typer.echo(plain(f"{one.consumer} / {one.stream}: {text}"))
     if not retired:
         raise typer.Exit(1)

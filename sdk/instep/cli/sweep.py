@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from instep.cli.output import Format, FormatOption, json_line, plain
+from instep.cli.output import Format, FormatOption, counted, json_line, plain
 from instep.cli.store import (
     ConfigArgument,
     ConsumerOption,
@@ -80,7 +80,7 @@ async def _status(
                 }
             )
         else:
-            text = f"would remove {removed:,} of {estimate.total:,} entities"
+            text = f"would remove {removed:,} of {counted(estimate.total, 'entities')}"
             if empty:
                 text += f": the provider states nothing of {', '.join(sorted(empty))}"
             typer.echo(plain(f"{one.consumer} / {one.stream}: {text}"))

@@ -18,7 +18,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from instep.cli.log_lines import say
-from instep.cli.output import Format, FormatOption, json_line
+from instep.cli.output import Format, FormatOption, counted, json_line
 from instep.cli.signals import outlive_hangup
 from instep.cli.store import ConfigArgument
 from instep.config.file import ConsumerConfiguration, default_path, load
@@ -399,11 +399,11 @@ class _View:
         for sweep in step.swept:
             if not sweep.removed:
                 continue
-            what = "1 entity" if sweep.removed == 1 else f"{sweep.removed:,} entities"
+            what = counted(sweep.removed, "entities")
             self._print(f"{sweep.stream}: the sweep of attempt {sweep.attempt} removed {what}")
         for _, stream in step.held:
             self._print(f"{stream}: a sweep is held; see: instep sweep release")
-        told = f"{step.table}: {step.rows:,} rows in {step.seconds:.1f} s"
+        told = f"{step.table}: {counted(step.rows, 'rows')} in {step.seconds:.1f} s"
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, description=told)
         elif time.monotonic() - self._shown_s >= _LINE_S:

@@ -9,7 +9,7 @@ from typing import Final
 
 import typer
 
-from instep.cli.output import Format, FormatOption, json_line, plain, stamp
+from instep.cli.output import Format, FormatOption, counted, json_line, plain, stamp
 from instep.cli.store import ConfigArgument, ConsumerOption
 from instep.config.file import ConsumerConfiguration, default_path, load
 from instep.config.plugins import build_sink
@@ -34,7 +34,7 @@ def rebuild(
             if output is Format.JSONL:
                 json_line({"consumer": one.name, "projection": name, "rows": rows})
             else:
-                typer.echo(plain(f"{one.name}: {name} has {rows:,} rows"))
+                typer.echo(plain(f"{one.name}: {name} has {counted(rows, 'rows')}"))
 
 
 def errors(

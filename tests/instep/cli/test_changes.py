@@ -26,7 +26,7 @@ def test_the_changes_of_one_entity_are_chosen(tmp_path: Path) -> None:
     ]
     shown = instep("changes", "--store", url, "--key", "k2", "--limit", "1").stdout
     assert "k2" in shown
-    assert shown.rstrip().endswith("1 changes (--limit)")
+    assert shown.rstrip().endswith("1 change (--limit)")
 
 
 def test_a_line_holds_what_the_journal_keeps(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_of_many_sequences_status_counts_and_shows_those_in_trouble(tmp_path: Pa
 
     asyncio.run(fill())
     shown = instep("status", "--store", url).stdout
-    assert "east: 150 sequences, 1 messages held, 0 blocked" in shown
+    assert "east: 150 sequences, 1 message held, 0 blocked" in shown
     assert "t7" in shown
     assert "t8" not in shown
     troubled, counts = lines(instep("status", "--store", url, "--format", "jsonl"))

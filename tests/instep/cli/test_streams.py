@@ -42,11 +42,11 @@ def test_a_stream_that_is_not_offered_is_shown_and_retired(tmp_path: Path) -> No
     dry = lines(instep("streams", "retire", *chosen, "--dry-run", "--format", "jsonl"))
     assert [(one["retired"], one["would_remove"]) for one in dry] == [(False, 1)]
     told = instep("streams", "retire", *chosen, "--dry-run").stdout
-    assert told == "east / network: would be retired, with 1 entities\n"
+    assert told == "east / network: would be retired, with 1 entity\n"
     assert "network" in instep("streams", "list", *at).stdout
     [kept] = lines(instep("entities", *at, "--format", "jsonl"))
     assert (kept["stream"], kept["proven"]) == ("network", False)
-    assert "retired, with 1 entities" in instep("streams", "retire", *chosen).stdout
+    assert "retired, with 1 entity" in instep("streams", "retire", *chosen).stdout
     assert [
         one["stream"] for one in lines(instep("streams", "list", *at, "--format", "jsonl"))
     ] == ["quiet"]

@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
 def test_a_table_is_filled_again(file: Path) -> None:
     with closing(sqlite3.connect(file.parent / "network.db")) as raw, raw:
         raw.execute("DELETE FROM node")
-    assert instep("projections", "rebuild", str(file)).stdout == "east: node has 1 rows\n"
+    assert instep("projections", "rebuild", str(file)).stdout == "east: node has 1 row\n"
     [line] = lines(instep("projections", "rebuild", str(file), "--format", "jsonl"))
     assert line == {"consumer": "east", "projection": "node", "rows": 1}
 
