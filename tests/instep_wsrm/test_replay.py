@@ -39,7 +39,7 @@ def acknowledges(*pairs: tuple[int, int], body: str = "", final: bool = False) -
 
 
 UNASKED = "a message is acknowledged in its response, asked for or not"
-TOLD = "the responder was told to refuse a message that is in order"
+TOLD = "gSOAP's responder was told to refuse a message that is in order"
 TO_ADDRESS = "an AcksTo that is an address gets the acknowledgement, not the response"
 FINAL = "the acknowledgement of a closed sequence is final"
 LAST = "a LastMessage is acknowledged as any message is"

@@ -35,8 +35,8 @@ def test_what_each_table_lacks_is_served_and_ends_readiness_in_time() -> None:
         _, text = page(f"{url}/metrics")
         assert 'instep_table_behind_ordinals{consumer="east",table="alarms"} 7\n' in text
         assert 'instep_table_behind_ordinals{consumer="east",table="entities"} 0\n' in text
-        assert 'instep_table_behind_seconds{consumer="east",table="alarms"} 600.0\n' in text
-        assert 'instep_lake_looked_age_seconds{consumer="east"} 0.0\n' in text
+        assert 'instep_table_behind_seconds{consumer="east",table="alarms"} 600.000\n' in text
+        assert 'instep_lake_looked_age_seconds{consumer="east"} 0.000\n' in text
         now_s += 1
         assert page(f"{url}/readyz") == (
             503,
