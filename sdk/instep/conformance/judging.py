@@ -96,6 +96,13 @@ class ConformanceReport(msgspec.Struct, frozen=True, kw_only=True):
         """Whether no MUST was seen broken."""
         return not any(one.level is RuleLevel.MUST for one in self.broken)
 
+    @property
+    def verdict(self) -> str:
+        """Whether it conforms, in words that a sentence goes on with."""
+        if not self.conforms:
+            return "does not conform"
+        return f"{'breaks no must' if self.broken else 'conforms'}, as far as it was seen"
+
 
 class _Tally:
     """What was seen of one rule."""

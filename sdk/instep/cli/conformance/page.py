@@ -68,7 +68,6 @@ h2{break-after:avoid}tr{break-inside:avoid}}
 
 def page(report: ConformanceReport) -> str:
     """The report as HTML. What a peer sent is shown as text, and never as markup."""
-    verdict = "Conforms, as far as it was seen" if report.conforms else "Does not conform"
     kind = "held" if report.conforms else "broken"
     mark = _MARKS[RuleStatus.HELD if report.conforms else RuleStatus.BROKEN]
     seen = sum(one.status is not RuleStatus.NOT_SEEN for one in report.results)
@@ -81,8 +80,9 @@ def page(report: ConformanceReport) -> str:
         f"<h1>{_text(report.title)}</h1><p>{_text(report.subject)}</p>",
         f'<p class="soft">{_text(_seen(report))}</p>',
         (
-            f'<p class="verdict {kind}"><strong>{mark} {verdict}.</strong> Of {len(report.results)}'
-            f" rules {seen} were seen, {len(report.broken)} of them broken.</p>"
+            f'<p class="verdict {kind}"><strong>{mark} {report.verdict.capitalize()}.</strong>'
+            f" Of {len(report.results)} rules {seen} were seen, {len(report.broken)} of"
+            " them broken.</p>"
         ),
         _broken_list(report),
         *(f"<p>Note: {_text(note)}</p>" for note in report.notes),

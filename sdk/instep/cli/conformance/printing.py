@@ -177,10 +177,10 @@ def _print(report: ConformanceReport) -> None:
     console.print()
     broken = report.broken
     seen = sum(one.status is not RuleStatus.NOT_SEEN for one in report.results)
-    verdict = "conforms, as far as it was seen" if report.conforms else "does not conform"
     console.print(
         Text(
-            f"It {verdict}: of {len(report.results)} rules {seen} were seen, {len(broken)} broken.",
+            f"It {report.verdict}: of {len(report.results)} rules {seen} were seen,"
+            f" {len(broken)} broken.",
             style="bold",
         ),
         soft_wrap=True,
