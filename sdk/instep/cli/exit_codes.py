@@ -76,7 +76,7 @@ def _print_error(error: Exception) -> Never:
             to_do = "this is a mistake in instep: report what `instep --debug …` prints"
     if isinstance(error, ConfigurationError) and "known" in error.data:
         # Knows every plug-in: imported only where somebody has to wait for an answer anyway.
-        from instep.config.misplaced import with_place
+        from instep.config.misplaced_keys import with_place
 
         to_do = with_place(error)
     if OUTPUT.get() is Format.JSONL:

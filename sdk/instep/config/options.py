@@ -77,7 +77,7 @@ def read_table(
 
 def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigurationError:
     """The error for an unknown key, with the likely key and all known ones. The command line adds
-    the tables where the key would be known (`instep.config.misplaced`).
+    the tables where the key would be known (`instep.config.misplaced_keys`).
     """
     known = sorted(known)
     close = difflib.get_close_matches(key, known, n=1)
