@@ -267,8 +267,8 @@ def test_a_database_of_another_program_is_told(
     with sqlite3.connect(tmp_path / "network.db") as foreign:
         foreign.execute("CREATE TABLE customers (id int)")
     store = fill(tmp_path, statement(1, b"{}"))
-    (warning,) = [one.message for one in caplog.records if "customers" in one.message]
+    (warning,) = [text for one in caplog.records if "customers" in (text := one.getMessage())]
     assert "instep_" in warning
     caplog.clear()
     instep("quarantine", "drop", "1", "--store", store)
-    assert not [one for one in caplog.records if "customers" in one.message]
+    assert not [one for one in caplog.records if "customers" in one.getMessage()]
