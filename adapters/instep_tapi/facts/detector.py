@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from operator import methodcaller
 from typing import Any, Final, TypeGuard
 
 import msgspec
@@ -70,7 +69,7 @@ STATE_UNKNOWN: Final = "detector-state-unknown"
 _BODIES_AT_ONCE: Final = 64
 """As many as stay in the processor's cache: the heap does not grow for a copy of all."""
 _STATE: Final = b"-detector-state"
-_is_active: Final = methodcaller("startswith", b'":"ACTIVE"')
+_IS_ACTIVE: Final = b'":"ACTIVE"'
 _stated_states: Final = re.compile(rb'-detector-state"\s*:\s*"([^"]{0,128})').findall
 STATES: Final = ("alarm-detector-state", "simple-detector-state")
 # Where 2.1.3 and the later tapi-fm keep state and severity, from the condition-detector downwards.
@@ -156,11 +155,10 @@ def all_active(bodies: Sequence[bytes | bytearray]) -> bool:
     """
     for at in range(0, len(bodies), _BODIES_AT_ONCE):
         text = b"".join(bodies[at : at + _BODIES_AT_ONCE])
-        if (
-            _BACKSLASH in text
-            or text.rfind(b"CLEAR") >= 0
-            or not all(map(_is_active, text.rsplit(_STATE)[1:]))
-        ):
+        if _BACKSLASH in text or text.rfind(b"CLEAR") >= 0:
+            return False
+        states = {after[: len(_IS_ACTIVE)] for after in text.rsplit(_STATE)[1:]}
+        if states - {_IS_ACTIVE}:
             return False
     return True
 
