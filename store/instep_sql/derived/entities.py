@@ -70,25 +70,26 @@ def _derive(
 ) -> None:
     ids, keys, classes, uuids, bodies, envelopes, digests = zip(*rows, strict=True)
     stated = derivation.derive(EntityColumns(keys, classes, uuids, envelopes, bodies))
-    written: list[list[tuple[Any, ...]]] = [[] for _ in derivation.tables]
+    other_class: list[list[Any]] = [[] for _ in derivation.tables]
+    changed: list[tuple[int, Sequence[Sequence[Any]]]] = []
     told: list[tuple[Any, ...]] = []
     former: list[int] = []
     for id, entity_class, before, own in zip(ids, classes, digests, stated, strict=True):
         derived = own
         if derivation.classes and entity_class not in derivation.classes:
-            derived = [[] for _ in derivation.tables]  # it has been of another class
+            derived = other_class  # it has been of one that is followed
         current = _digest(derived)
         if current == before:
             continue
         if before is not None:
             former.append(id)
         told.append((derivation.name, id, current))
-        for rows_of_table, new in zip(written, derived, strict=True):
-            rows_of_table += [(id, *one, no, now_us) for one in new]
+        changed.append((id, derived))
     if former:
         dialect.delete_rows(connection, _STATED, [(derivation.name, id) for id in former])
     dialect.insert_rows(connection, _STATED, told)
-    for table, new_rows in zip(derivation.tables, written, strict=True):
+    for at, table in enumerate(derivation.tables):
+        new_rows = [(id, *row, no, now_us) for id, derived in changed for row in derived[at]]
         added = _replace(connection, dialect, table, former, new_rows) if former else new_rows
         if added:
             dialect.insert_rows(connection, stored_table(table), added)
