@@ -134,7 +134,8 @@ logs: $(READY) ## Run LOGS random logs (500) through the lake, cut in five ways
 	$(BIN)/python -m tests.instep_spark.lake.random_logs --logs $(or $(LOGS),500) $(ARGS)
 
 answers: $(READY) ## Ask NETWORKS random networks (300), fifty to a lake, by every engine (ARGS="--without-spark")
-	$(BIN)/python -m tests.instep_spark.answers --networks $(or $(NETWORKS),300) $(ARGS)
+	$(BIN)/python -m tests.instep_spark.answers.dbt_kit build/dbt
+	$(BIN)/python -m tests.instep_spark.answers --networks $(or $(NETWORKS),300) --dbt build/dbt/bin/dbt $(ARGS)
 
 dbt: $(READY) ## Build the dbt project of a lake of random networks with dbt-duckdb, in build/dbt
 	$(BIN)/python -m tests.instep_spark.answers.dbt_kit build/dbt

@@ -215,6 +215,17 @@ def duckdb_asker(lake: Any) -> Ask:
     return ask
 
 
+def polars_asker(lake: Any) -> Ask:
+    """Asks an open lake for frames of Polars."""
+
+    def ask(name: str, given: tuple[int, ...]) -> pa.Table:
+        arguments = ", ".join(f"make_timestamp({one})" for one in given)
+        called = f"({arguments})" if given else ""
+        return pa.table(lake.sql(f"SELECT * FROM {name}{called}").pl().to_arrow())
+
+    return ask
+
+
 def spark_asker(spark: SparkSession, url: str) -> Ask:
     """Asks a lake by the functions of PySpark."""
 

@@ -6,38 +6,20 @@ import json
 import os
 import re
 import shutil
-import subprocess
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from instep.errors import ConfigurationError
 from instep_spark.answers.dbt_project import dbt_project, write_dbt_project
 from instep_spark.answers.definitions import TABLES
-from instep_spark.lake.tables.schema import LAKE_TABLES
 from tests.instep_spark.answers.answers_kit import (
-    MOMENTS,
-    QUESTIONS,
     differences,
-    duckdb_asker,
     oracles,
     write_tables,
 )
+from tests.instep_spark.answers.dbt_kit import COLUMNS, dbt_asker
 
-COLUMNS = {
-    name: {column.name: column.meaning for column in table.columns}
-    for name, table in LAKE_TABLES.items()
-}
-WINDOW = dict(QUESTIONS)["availability_between"]
-GIVEN = {
-    "availability_between": WINDOW,
-    "repair_between": WINDOW,
-    "topology_at": (MOMENTS[-1],),
-    "entities_at": (MOMENTS[-1], MOMENTS[1]),
-}
 DBT = os.environ.get("DBT") or shutil.which("dbt")
 
 
@@ -68,37 +50,9 @@ def test_a_project_of_another_is_left_alone(tmp_path: Path) -> None:
 def test_dbt_build_answers_as_the_oracle(tmp_path: Path) -> None:
     if DBT is None:
         pytest.skip("dbt is not installed: `make dbt` installs it, and runs this test")
-    duckdb = pytest.importorskip("duckdb", reason="DuckDB is not installed")
     networks = oracles(range(50, 60))
-    lake, project = tmp_path / "lake", tmp_path / "project"
+    lake = tmp_path / "lake"
     write_tables(networks, lake)
-    write_dbt_project(project, COLUMNS)
-    times = {
-        "window_start": WINDOW[0],
-        "window_end": WINDOW[1],
-        "moment": MOMENTS[-1],
-        "as_of": MOMENTS[1],
-    }
-    moments = {name: str(_at(us)) for name, us in times.items()}
-    done = subprocess.run(
-        [str(Path(DBT).resolve()), "build", "--vars", json.dumps(moments), "--no-use-colors"],
-        cwd=project,
-        env={**os.environ, "LAKE_URL": str(lake), "DBT_SEND_ANONYMOUS_USAGE_STATS": "false"},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout
-    assert "WARN=0 ERROR=0 SKIP=0" in done.stdout
-    built: Any = duckdb.connect(str(project / "answers.duckdb"))
-
-    def ask(name: str, _: tuple[int, ...]) -> pa.Table:
-        return duckdb_asker(built)(name, ())
-
-    for name in dict(QUESTIONS):
-        given = GIVEN.get(name, ())
+    ask, questions = dbt_asker(DBT, lake, tmp_path / "project", 0)
+    for name, given in questions:
         assert differences(networks, ask, name, given) == ""
-
-
-def _at(us: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
