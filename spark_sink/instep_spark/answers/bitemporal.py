@@ -22,12 +22,14 @@ _PROOF: Final = (
     "tells the end), or UNPROVEN (open, and the last attempt could not confirm it). `zone`: "
     "fidelity zone of the minute in which the end was read; of an open one, of the newest minute. "
     "`uncertain_s`: the last seconds of {0} that nothing proves: those since the entity was seen "
-    "last, where it was swept or is unproven; outside of full fidelity, the reading delay, within "
-    "which compaction may have hidden states. `proven_until`: where they begin, or earlier: the "
-    "last time of which the attempt that saw the entity last has read something. So it is before "
-    "the end of what is open, and of what ended between two attempts, when states may have come "
-    "and gone."
+    "last, where it was swept or is unproven; those since the last time of which an attempt has "
+    "read something, where the next attempt met another statement of the entity, since states may "
+    "have come and gone between the two; outside of full fidelity, the reading delay, within which "
+    "compaction may have hidden states. `proven_until`: where they begin; of what is open, the "
+    "last time of which the attempt that saw the entity last has read something, if that is "
+    "earlier."
 )
+_BEFORE: Final = f"OVER (PARTITION BY consumer, stream, {DEFAULT_ID} ORDER BY ordinal)"
 
 
 def _proven(name: str, table: str, what: str, ordinal: str, begin: str, end: str) -> LakeView:
@@ -40,8 +42,10 @@ def _proven(name: str, table: str, what: str, ordinal: str, begin: str, end: str
         f"""
     WITH landed AS (
         SELECT consumer, stream, ordinal, committed_at, attempt, {DEFAULT_ID} AS id,
-            lag(attempt) OVER (PARTITION BY consumer, stream, {DEFAULT_ID} ORDER BY ordinal)
-                AS attempt_before
+            lag(attempt) {_BEFORE} AS attempt_before,
+            coalesce(lag(lineage) {_BEFORE} = lineage AND lag(appended_at) {_BEFORE} = appended_at
+                AND lag(record_offset) {_BEFORE} = record_offset
+                AND (record_offset >= 0 OR lag(token) {_BEFORE} = token), false) AS repeated
         FROM changes
     ), heard AS (
         SELECT consumer, stream, attempt, greatest(max(appended_at),
@@ -59,6 +63,15 @@ def _proven(name: str, table: str, what: str, ordinal: str, begin: str, end: str
             ON l.consumer = m.consumer AND l.stream = m.stream AND l.id = m.id
         WHERE m.open OR m.basis = 'SWEPT' AND l.ordinal < m.end_ordinal
         GROUP BY m.consumer, m.stream, m.id, m.{ordinal}
+    ), resumed AS (
+        SELECT m.consumer, m.stream, m.id, m.{ordinal}, min(h.heard_at) AS heard_at
+        FROM marked m JOIN landed l
+            ON l.consumer = m.consumer AND l.stream = m.stream AND l.id = m.id
+            AND l.ordinal > m.{ordinal} AND (m.open OR l.ordinal <= m.end_ordinal)
+        JOIN heard h ON h.consumer = l.consumer AND h.stream = l.stream
+            AND h.attempt = l.attempt_before
+        WHERE l.attempt_before < l.attempt AND NOT l.repeated
+        GROUP BY m.consumer, m.stream, m.id, m.{ordinal}
     ), minutes AS (
         SELECT consumer, stream, minute, zone,
             CAST(round(worst_read_delay_s * 1e6) AS BIGINT) AS delay_us
@@ -72,8 +85,7 @@ def _proven(name: str, table: str, what: str, ordinal: str, begin: str, end: str
             CASE WHEN m.open THEN n.delay_us ELSE t.delay_us END AS delay_us,
             unix_micros(m.{begin}) AS begin_us, unix_micros(s.seen_at) AS seen_us,
             unix_micros(coalesce(m.{end}, current_timestamp())) AS upto_us,
-            unix_micros(CASE WHEN m.open OR u.attempt_before < u.attempt THEN d.heard_at
-                ELSE m.{end} END) AS heard_us
+            unix_micros(d.heard_at) AS heard_us, unix_micros(r.heard_at) AS resumed_us
         FROM marked m
         LEFT JOIN landed b ON b.consumer = m.consumer AND b.stream = m.stream
             AND b.ordinal = m.{ordinal}
@@ -81,21 +93,24 @@ def _proven(name: str, table: str, what: str, ordinal: str, begin: str, end: str
             AND u.ordinal = m.end_ordinal
         LEFT JOIN sighted s ON s.consumer = m.consumer AND s.stream = m.stream AND s.id = m.id
             AND s.{ordinal} = m.{ordinal}
-        LEFT JOIN heard d ON d.consumer = m.consumer AND d.stream = m.stream
-            AND d.attempt = CASE WHEN m.open THEN coalesce(s.seen_attempt, b.attempt)
-                ELSE u.attempt_before END
+        LEFT JOIN resumed r ON r.consumer = m.consumer AND r.stream = m.stream AND r.id = m.id
+            AND r.{ordinal} = m.{ordinal}
+        LEFT JOIN heard d ON m.open AND d.consumer = m.consumer AND d.stream = m.stream
+            AND d.attempt = coalesce(s.seen_attempt, b.attempt)
         LEFT JOIN newest n ON n.consumer = m.consumer AND n.stream = m.stream
         LEFT JOIN minutes t ON t.consumer = m.consumer AND t.stream = m.stream
             AND t.minute = date_trunc('MINUTE', u.committed_at)
     ), doubted AS (
         SELECT *, greatest(begin_us, least(upto_us,
             CASE WHEN basis = 'STATED' THEN upto_us ELSE coalesce(seen_us, begin_us) END,
+            coalesce(resumed_us, upto_us),
             CASE WHEN zone <> '{Fidelity.FULL}' THEN upto_us - delay_us ELSE upto_us END))
             AS proven_us
         FROM timed
     )
-    SELECT * EXCEPT (delay_us, begin_us, seen_us, upto_us, heard_us, proven_us),
-        timestamp_micros(greatest(begin_us, least(proven_us, heard_us))) AS proven_until,
+    SELECT * EXCEPT (delay_us, begin_us, seen_us, upto_us, heard_us, resumed_us, proven_us),
+        timestamp_micros(greatest(begin_us, least(proven_us, coalesce(heard_us, proven_us))))
+            AS proven_until,
         greatest(0e0, (upto_us - proven_us) / 1e6) AS uncertain_s
     FROM doubted
     """,

@@ -19,7 +19,7 @@ __all__ = ["load_table", "open_lake", "statements"]
 _COLUMNS: Final = {
     "changes": (
         *("consumer", "stream", "ordinal", "kind", "attempt", "key", "uuid"),
-        *("appended_at", "committed_at"),
+        *("lineage", "record_offset", "token", "appended_at", "committed_at"),
     ),
 }
 """What answers read of a table; of the others all."""

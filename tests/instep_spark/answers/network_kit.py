@@ -38,6 +38,7 @@ class Statement:
     event_at: int = 0
     readable: tuple[str, ...] | None = None
     """Of a sweep: the classes that its attempt could read; None: all."""
+    lineage: int = 1
 
 
 def named(uuid: str, name: str, **more: Any) -> dict[str, Any]:
@@ -66,9 +67,12 @@ class Stream:
         self.rows: list[Statement] = []
         self.truth: list[tuple[str, int, dict[str, Any]]] = []
         """What was so at the provider, whoever saw it: key, time, and the body; empty: it ended."""
+        self.events: list[tuple[str, int, dict[str, Any]]] = []
+        """The same by the times of the events."""
         self._alive: dict[str, Statement] = {}
+        self._event_at: dict[str, int] = {}
         self._offset = 0
-        self._attempt = 1
+        self._attempt = self._lineage = 1
         self._control("ATTEMPT")
 
     def wait(self, us: int) -> None:
@@ -89,9 +93,13 @@ class Stream:
         row = Statement(
             *(self.consumer, self.stream, 0, kind, self.now + late, self._attempt, key),
             *(entity.entity_class, entity.body, entity.parents, ends, self._offset, self.now),
-            event_at=self.now - self._chance.choice((0, 0, 250_001)),
+            event_at=max(
+                self.now - self._chance.choice((0, 0, 250_001)), self._event_at.get(key, 0)
+            ),
         )
+        self._event_at[key] = row.event_at
         self.truth.append((key, self.now, {} if ends else entity.body))
+        self.events.append((key, row.event_at, {} if ends else entity.body))
         if ends:
             self._alive.pop(key, None)
         else:
@@ -100,6 +108,15 @@ class Stream:
             self._land(row)
             # What lands later has been stated later, or at that time.
             self.now = max(self.now, row.committed_at)
+
+    def lose_log(self) -> None:
+        """The provider has lost its log, and states anew what there is."""
+        self._lineage += 1
+        self._offset = 0
+        self.wait(500_000)
+        for key, row in self._alive.items():
+            self._offset += 1
+            self._alive[key] = replace(row, offset=self._offset, appended_at=self.now)
 
     def realign(self, unreadable: str = "") -> None:
         """Read again what there is. `unreadable`: a class that cannot be read in this attempt."""
@@ -116,7 +133,10 @@ class Stream:
         self._control("SWEEP", readable=readable)
 
     def _land(self, row: Statement) -> None:
-        self.rows.append(replace(row, ordinal=len(self.rows) + 1, attempt=self._attempt))
+        ordinal = len(self.rows) + 1
+        self.rows.append(
+            replace(row, ordinal=ordinal, attempt=self._attempt, lineage=self._lineage)
+        )
 
     def _control(self, kind: str, **more: Any) -> None:
         row = Statement(self.consumer, self.stream, 0, kind, self.now, self._attempt, **more)
@@ -125,6 +145,9 @@ class Stream:
 
 class Network:
     """One network over some hours."""
+
+    places_alarmed: int | None = None
+    """Of so many entities there are alarms; None: of all."""
 
     def __init__(self, seed: int) -> None:
         self._chance = chance = random.Random(seed)
@@ -254,13 +277,17 @@ class Network:
                 for _ in range(count):
                     self._alarm()
 
+    def _sees(self, share: float) -> bool:
+        """Whether the consumer reads what is stated now; of a lossy one, that share."""
+        return self._chance.random() < share
+
     def _alarm(self) -> None:
         chance = self._chance
-        measured = chance.choice(self._places)
+        measured = chance.choice(self._places[: self.places_alarmed])
         condition = chance.choice(("LOS", "LOF", "FAN", "TEMP"))
         key = f"{condition} {measured}"
         known = self._entities.get(measured)
-        seen = chance.random() < 0.9
+        seen = self._sees(0.9)
         state = chance.choice(("ACTIVE", "ACTIVE", "CLEAR", "DELETE"))
         if state == "DELETE":
             self._alarms.delete(key, seen=seen)
@@ -284,8 +311,11 @@ class Network:
 
 class Outages(Network):
     """A network whose consumer loses nothing while it is connected, and is away now and then: it
-    misses all until it reads again what there is, of all classes or of all but one.
+    misses all until it reads again what there is, of all classes or of all but one. Now and then,
+    the provider has lost its logs by then.
     """
+
+    places_alarmed = 2
 
     def __init__(self, seed: int) -> None:
         self._away = False
@@ -295,17 +325,28 @@ class Outages(Network):
     def truth(self) -> list[tuple[str, int, dict[str, Any]]]:
         return self._net.truth
 
+    @property
+    def alarms(self) -> list[tuple[str, int, dict[str, Any]]]:
+        """The alarms that stood, by the times of the events."""
+        return self._alarms.events
+
     def _step(self) -> None:
         chance = self._chance
-        self._net.wait(chance.choice((1, 999_999, 20_000_001, 180_000_000, 400_000_003)))
+        us = chance.choice((1, 999_999, 20_000_001, 180_000_000, 400_000_003))
+        for stream in (self._net, self._alarms):
+            stream.wait(us)
         if chance.random() < 0.2:
             if self._away:
-                self._net.realign(chance.choice(("", "", "LINK")))
+                self._return(chance.choice(("", "", "LINK")), lost=chance.random() < 0.4)
             self._away = not self._away
             return
         key = chance.choice(list(self._entities))
         if chance.random() < 0.1:
             self._net.delete(key, seen=not self._away)
+            return
+        if chance.random() < 0.4:
+            self._alarms.slow = chance.random() < 0.3
+            self._alarm()
             return
         entity = self._entities[key]
         body = {**entity.body, **self._states()}
@@ -313,6 +354,16 @@ class Outages(Network):
             body |= named(key, f"renamed {chance.randrange(9)}")
         self._entities[key] = entity = replace(entity, body=body)
         self._net.state(key, entity, seen=not self._away)
+
+    def _return(self, unreadable: str, *, lost: bool) -> None:
+        for stream in (self._net, self._alarms):
+            if lost:
+                stream.lose_log()
+            stream.realign(unreadable)
+
+    def _sees(self, share: float) -> bool:
+        del share
+        return not self._away
 
 
 def land(rows: list[Statement]) -> list[tuple[Any, ...]]:
@@ -331,7 +382,7 @@ def land(rows: list[Statement]) -> list[tuple[Any, ...]]:
                 *((None, None) if control else (row.appended_at, row.event_at)),
                 "" if control or row.kind == "DELETE" else row.entity_class,
                 json.dumps(row.parents) if row.parents else None,
-                *(row.attempt, 1, True, row.ends, "", body, None, None, row.committed_at),
+                *(row.attempt, row.lineage, True, row.ends, "", body, None, None, row.committed_at),
             )
         )
     return landed

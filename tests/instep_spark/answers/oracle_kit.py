@@ -111,6 +111,8 @@ class Episode:
     end_ordinal: int | None = None
     swept: bool = False
     seen: int = 0
+    doubted_in: int | None = None
+    """The attempt after which another one met another statement: there may have been an end."""
 
     @property
     def node(self) -> str | None:
@@ -133,7 +135,7 @@ class Oracle:
         self._open: dict[tuple[str, str, str], Interval] = {}
         self._last: dict[tuple[str, str, str], Interval] = {}
         self._marks: dict[tuple[str, str, str], int] = {}
-        self._offsets: dict[tuple[str, str, str], int] = {}
+        self._offsets: dict[tuple[str, str, str], tuple[int, int]] = {}
         self._alarm: dict[tuple[str, str, str], Episode] = {}
         self._alarms: dict[tuple[str, str, str], Episode] = {}
         self._began: dict[tuple[str, int], int] = {}
@@ -160,6 +162,7 @@ class Oracle:
         now = self._open.get(key)
         if row.ends:
             if now is not None:
+                self._doubt(key, now, row)
                 by = "DELETE" if row.kind == "DELETE" else "CLEAR"
                 at = max(row.appended_at, now.begin)
                 self._close(now, at, row, by)
@@ -170,10 +173,11 @@ class Oracle:
             now.basis, now.mark, now.stated_at = "STATED", row.attempt, row.appended_at
             if key in self._alarm:
                 self._alarm[key].seen = row.committed_at
-            if self._offsets[key] == row.offset:
+            if self._offsets[key] == (row.lineage, row.offset):
                 now.seen, now.seen_in = row.committed_at, row.attempt
                 return
-        self._offsets[key] = row.offset
+            self._doubt(key, now, row)
+        self._offsets[key] = row.lineage, row.offset
         past = self._last.get(key)
         begin = max(row.appended_at, 0 if past is None else past.end or past.begin)
         if now is not None:
@@ -189,6 +193,11 @@ class Oracle:
         self.history.append(held)
         if row.entity_class == "CONDITION_DETECTOR":
             self._raise(key, row, raised=now is None)
+
+    def _doubt(self, key: tuple[str, str, str], now: Interval, row: Statement) -> None:
+        alarm = self._alarm.get(key)
+        if alarm is not None and alarm.doubted_in is None and now.seen_in < row.attempt:
+            alarm.doubted_in = now.seen_in
 
     def _close(self, now: Interval, at: int, row: Statement, by: str) -> None:
         now.end, now.end_ordinal, now.ended_by = at, row.ordinal, by
@@ -580,6 +589,7 @@ class Oracle:
                 proven = min(
                     one.seen if one.swept else one.cleared_at,
                     one.cleared_at if full else one.cleared_at - delay,
+                    self._heard(one.key[1], one.doubted_in) if one.doubted_in else one.cleared_at,
                 )
                 unproven = one.cleared_at - max(one.raised_at, min(one.cleared_at, proven))
                 ended[one.worst].append((one.cleared_at - one.raised_at, unproven, one.swept))
