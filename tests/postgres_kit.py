@@ -22,11 +22,11 @@ from pathlib import Path
 import psycopg
 from trustme import LeafCert
 
+from tests.memory_kit import memory_folder
+
 __all__ = ["Missing", "Server", "programs", "replica_of", "serving"]
 
 _START_S = 60.0
-_MEMORY = Path("/dev/shm")
-_ROOM_BYTES = 4 << 30
 _USER = "nobody"
 _SETTINGS = (
     "listen_addresses=127.0.0.1",
@@ -250,7 +250,7 @@ def serving(
     """
     programs()
     # Not where pytest keeps its folders: another user has to get there.
-    place = _memory() if in_memory else None
+    place = memory_folder() if in_memory else None
     with tempfile.TemporaryDirectory(prefix="instep-postgres-", dir=place) as name:
         server = Server(Path(name), *settings, certificate=certificate)
         server.start()
@@ -258,10 +258,3 @@ def serving(
             yield server
         finally:
             server.stop()
-
-
-def _memory() -> Path | None:
-    """A database has 300 files, and to make one on a disk costs ten times as much time."""
-    if not _MEMORY.is_dir() or not os.access(_MEMORY, os.W_OK):
-        return None
-    return _MEMORY if shutil.disk_usage(_MEMORY).free >= _ROOM_BYTES else None

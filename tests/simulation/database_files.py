@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 
 from instep_sql import SqlStore
+from tests.memory_kit import memory_folder
 from tests.simulation.loop import VirtualLoop
 
 __all__ = ["CONSUMER", "database_folder", "new_database", "use_folder"]
@@ -28,9 +29,7 @@ def database_folder() -> Iterator[Path]:
     """A folder that goes when all is done; in memory where the system has such a place, because a
     seed writes its file many times.
     """
-    memory = Path("/dev/shm")
-    place = memory if memory.is_dir() else None
-    with TemporaryDirectory(prefix="instep-simulation-", dir=place) as folder:
+    with TemporaryDirectory(prefix="instep-simulation-", dir=memory_folder()) as folder:
         yield Path(folder)
 
 
