@@ -272,7 +272,7 @@ class Receiver:
         """The first number that is not accepted."""
         if self.phase not in _OPEN:
             return self.next
-        return (self.settings.max_number if self.last is None else self.last) + 1
+        return int(self.settings.max_number if self.last is None else self.last) + 1
 
     def _missing_to(self, highest: int) -> list[int]:
         there = self.received | self.cancelled | self.faulted.keys()
@@ -372,7 +372,7 @@ class Receiver:
     def _has_room(self, size: int) -> bool:
         held = sum(one.size for one in self.waiting.values())
         few = len(self.waiting) < self.settings.limit_messages
-        return few and held + size <= self.settings.limit_bytes
+        return bool(few and held + size <= self.settings.limit_bytes)
 
     def _beyond(self) -> str:
         return _BEYOND.get(self.phase, "out-of-range" if self.last is None else "beyond-last")

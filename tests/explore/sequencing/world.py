@@ -549,7 +549,9 @@ def _found(decision: Decision) -> dict[str, object]:
     """A decision, number by number."""
     effects = []
     for effect in decision.effects:
-        pairs = next((value for value in msgspec.structs.astuple(effect) if _is_pairs(value)), [])
+        pairs: list[tuple[int, int]] = next(
+            (value for value in msgspec.structs.astuple(effect) if _is_pairs(value)), []
+        )
         numbers = tuple(sorted(n for low, high in pairs for n in range(low, high + 1)))
         reason = str(effect.reason) if isinstance(effect, (ReportFault, SequenceEnded)) else ""
         effects.append((_EFFECTS[type(effect)], numbers, reason))
