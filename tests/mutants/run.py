@@ -33,7 +33,9 @@ _WORLDS: Final[dict[str, list[Any]]] = {
     "sdk/instep/sequencing": [*SEQUENCES.values()],
 }
 _MOST_STATES: Final = (300, 2_000)
-"""Of each world, in two rounds, the first of which shows what a world reaches: most mistakes show at once, in one world or another."""
+"""Of each world, in two rounds, the first of which shows what a world reaches: most mistakes show
+at once, in one world or another.
+"""
 
 Reached = Mapping[tuple[str, int], Sequence[Any]]
 """A world, or a function that compares a decision."""

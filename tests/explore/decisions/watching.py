@@ -127,7 +127,7 @@ def _refuses(check: Any, *values: object) -> bool:
     return False
 
 
-def schedules() -> int:  # noqa: C901, PLR0912 - one step after the other
+def schedules() -> int:
     """Which stream is audited next (A12)."""
     cases = 0
     for share, retention_s, other_s in product((0.0, 0.5, 4.0), (None, 600.0), (None, 8_000.0)):
