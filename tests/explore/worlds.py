@@ -212,7 +212,7 @@ SEQUENCES: Final = {name: SequenceWorld(settings, _SMALL) for name, settings in 
         _KINDS["from zero to a highest number"], SequenceBounds(3, arrivals=2, requests=0, faults=0)
     ),
     "with little room for many": SequenceWorld(
-        _KINDS["with little room"], SequenceBounds(4, arrivals=3, requests=0, faults=0)
+        _KINDS["with little room"], SequenceBounds(4, arrivals=2, requests=0, faults=0)
     ),
     "two copies": SequenceWorld(
         _quick(remembered_contents=2), SequenceBounds(2, arrivals=3, requests=0, faults=0)
@@ -223,6 +223,13 @@ SEQUENCES: Final = {name: SequenceWorld(settings, _SMALL) for name, settings in 
             SequenceBounds(3, arrivals=2, requests=1, faults=0),
         ),
         ("receive 2", "commit"),
+    ),
+    "discarding what was faulted": replay(
+        SequenceWorld(
+            _KINDS["discarding what is behind a gap"],
+            SequenceBounds(2, arrivals=1, requests=2, faults=0),
+        ),
+        ("fault 2", "commit"),
     ),
     "two requests": SequenceWorld(_quick(), SequenceBounds(1, arrivals=1, requests=2, faults=0)),
     "with failures": SequenceWorld(_quick(), SequenceBounds(2, arrivals=2, requests=0, faults=1)),

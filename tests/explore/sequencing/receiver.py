@@ -94,7 +94,7 @@ class Receiver:
     def __init__(self, settings: Any) -> None:
         self.settings = settings
         self.phase = "open"
-        self.next = settings.first_number
+        self.next: int = settings.first_number
         self.received: frozenset[int] = frozenset()
         """Or filled; those that wait are among them."""
         self.cancelled: frozenset[int] = frozenset()
