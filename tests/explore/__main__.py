@@ -9,8 +9,9 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
+from tests.explore.decisions.tables import DECISIONS
 from tests.explore.planted import PLANTED, planted
-from tests.explore.search import Explored, explore
+from tests.explore.search import Explored, Violation, explore
 from tests.explore.transitions import taken
 from tests.explore.worlds import (
     ALIGNMENT,
@@ -47,6 +48,18 @@ def visit(worlds: Mapping[str, Any], states: int, *, least: int) -> tuple[int, i
     return total, violations
 
 
+def compare_decisions() -> int:
+    """Compare each decision with its reference in every small case; how many differ."""
+    wrong = 0
+    for name, compare in DECISIONS.items():
+        try:
+            print(f"{name}: {compare():,} cases", flush=True)
+        except Violation as found:
+            wrong += 1
+            print(f"{name}: VIOLATION: {found}", flush=True)
+    return wrong
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.explore", description=__doc__)
     parser.add_argument("--small", action="store_true", help="the closed worlds alone")
@@ -76,6 +89,7 @@ def main() -> int:
             violations += wrong
             print(f"{machine}: {total:,} distinct states in all", flush=True)
     print(transitions.report())
+    violations += compare_decisions()
     for name, mistake in PLANTED.items():
         with planted(mistake) as world:
             found = explore(world, most_states=200_000)

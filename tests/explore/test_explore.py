@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.explore.alignment.provider import Log
 from tests.explore.alignment.world import AlignmentWorld, Bounds
+from tests.explore.decisions.tables import DECISIONS
 from tests.explore.planted import PLANTED, Mistake, planted
 from tests.explore.search import Violation, World, explore, replay
 from tests.explore.transitions import taken
@@ -34,6 +37,13 @@ def _explore_all(world: World) -> None:
     found = explore(world, most_states=_MOST_STATES)
     assert (found.violation, found.history) == ("", ())
     assert found.closed, f"{found.states:,} states, and more are left"
+
+
+@pytest.mark.parametrize("compare", DECISIONS.values(), ids=list(DECISIONS))
+def test_a_decision_is_that_of_its_reference_in_every_small_case(
+    compare: Callable[[], int],
+) -> None:
+    assert compare() > 0
 
 
 def test_every_transition_of_the_tables_is_taken() -> None:

@@ -193,18 +193,43 @@ _KINDS: Final = {
         acknowledge_buffered=False, idle_timeout_s=1.0, on_timeout=TimeoutBehavior.TERMINATE
     ),
     "with little room": _quick(limit_messages=1, limit_gaps=1, limit_jump=2),
+    "from zero to a highest number": _quick(
+        first_number=0,
+        max_number=1,
+        limit_bytes=2,
+        limit_jump=0,
+        remembered_contents=2,
+        gap_policy=GapPolicy.SKIP,
+        idle_timeout_s=2.0,
+    ),
 }
 
 _SMALL: Final = SequenceBounds(numbers=2, arrivals=1, requests=1, faults=0)
 _LARGE: Final = SequenceBounds(numbers=3, arrivals=3, requests=2, faults=1)
 
 SEQUENCES: Final = {name: SequenceWorld(settings, _SMALL) for name, settings in _KINDS.items()} | {
+    "beyond the highest number": SequenceWorld(
+        _KINDS["from zero to a highest number"], SequenceBounds(3, arrivals=2, requests=0, faults=0)
+    ),
+    "with little room for many": SequenceWorld(
+        _KINDS["with little room"], SequenceBounds(4, arrivals=2, requests=0, faults=0)
+    ),
+    "two copies": SequenceWorld(
+        _quick(remembered_contents=2), SequenceBounds(2, arrivals=3, requests=0, faults=0)
+    ),
     "discarding what comes with a request": replay(
         SequenceWorld(
             _KINDS["discarding what is behind a gap"],
             SequenceBounds(3, arrivals=2, requests=1, faults=0),
         ),
         ("receive 2", "commit"),
+    ),
+    "discarding what was faulted": replay(
+        SequenceWorld(
+            _KINDS["discarding what is behind a gap"],
+            SequenceBounds(2, arrivals=1, requests=2, faults=0),
+        ),
+        ("fault 2", "commit"),
     ),
     "two requests": SequenceWorld(_quick(), SequenceBounds(1, arrivals=1, requests=2, faults=0)),
     "with failures": SequenceWorld(_quick(), SequenceBounds(2, arrivals=2, requests=0, faults=1)),

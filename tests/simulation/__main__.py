@@ -30,10 +30,12 @@ def report(done: list[SeedResult], failures: int, real_s: float) -> str:
     commits = sum(outcome.commits for outcome in done)
     swept = sum(outcome.swept for outcome in done)
     seeds = len(done) + failures
+    processor_s = sum(outcome.processor_s for outcome in done)
     return (
         f"{seeds:,} seeds, {failures} failed; {virtual_h:,.1f} virtual hours, {commits:,} commits, "
         f"{swept:,} entities swept in {real_s:,.1f} s: {seeds / real_s:.1f} seeds/s, "
-        f"{virtual_h / real_s:.2f} virtual hours per real second"
+        f"{virtual_h / real_s:.2f} virtual hours per real second; "
+        f"{len(done) / max(processor_s, 0.001):.2f} seeds per second of processor time"
     )
 
 

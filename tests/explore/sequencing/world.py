@@ -9,7 +9,8 @@ process may be killed. What must hold is what the rules promise of the store and
 - a refused request changes nothing (S11), and a sequence that has ended accepts nothing (S10);
 - what was accepted is delivered, waits, or lies in the dead letter with its end (S13);
 - each number that delivery has passed was delivered or has an end (S2, S13);
-- no gap waits for ever (S4).
+- no gap waits for ever (S4);
+- each decision is that of a receiver in its plainest form (`receiver`), and so is each claim.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from instep.model.messages import MessageHeader
 from instep.sequencing import (
     Announce,
+    AskResend,
     Cancel,
     Changed,
     Close,
@@ -35,8 +39,12 @@ from instep.sequencing import (
     Refusal,
     Renew,
     Replayed,
+    ReportFault,
+    ReportLoss,
     Reset,
     Resume,
+    SequenceEnded,
+    SequenceFailed,
     SequencePhase,
     Sequencer,
     SequenceRefusedError,
@@ -47,6 +55,7 @@ from instep.sequencing import (
 )
 from tests.explore.canonical import Canonical, Fields, skip
 from tests.explore.search import Violation
+from tests.explore.sequencing.receiver import Answer, Message, Receiver, Refused
 
 __all__ = ["SequenceBounds", "SequenceWorld"]
 
@@ -167,10 +176,13 @@ class SequenceWorld:
 
     def __init__(self, settings: SequencerSettings, bounds: SequenceBounds) -> None:
         self.settings = settings
-        self.numbers = range(1, bounds.numbers + 1)
+        first = settings.first_number
+        self.numbers = range(first, first + bounds.numbers)
         self.arrivals, self.requests, self.faults = bounds.arrivals, bounds.requests, bounds.faults
         self.now_s = _START_S
         self.sequencer = Sequencer(settings)
+        self.receiver = self.durable = Receiver(settings)
+        """The plain receiver, and as it was at the last commit."""
         self.store = Store()
         self.decisions: tuple[Changes, ...] = ()
         """Those that no commit has carried yet."""
@@ -212,6 +224,7 @@ class SequenceWorld:
         world = object.__new__(SequenceWorld)
         world.__dict__.update(self.__dict__)
         world.sequencer = _copy(self.sequencer, self.settings)
+        world.receiver = self.receiver.copy()
         world._move(*move.split())
         return world
 
@@ -222,12 +235,16 @@ class SequenceWorld:
             case "fail":
                 self.faults -= 1
                 self.sequencer.roll_back()
+                self.receiver = self.durable.copy()
+                self.receiver.running_us = self.sequencer._running_since_us
                 self.decisions = ()
             case "kill":
                 self.faults -= 1
                 self.decisions = ()
                 self.sequencer = Sequencer(self.settings, self.sequencer.durable)
                 self.sequencer.resume(self.now_s * _US)
+                self.receiver = self.durable.copy()
+                self.receiver.resume(self.now_s * _US)
             case "wait":
                 self.now_s += 1
                 self._tick()
@@ -239,8 +256,15 @@ class SequenceWorld:
                 self._apply([*([Receive(arrivals)] if arrivals else []), *requests])
 
     def _apply(self, events: Sequence[SequencerInput]) -> None:
-        sequencer = self.sequencer
+        sequencer, plain = self.sequencer, self.receiver.copy()
         before = sequencer.checkpoint()
+        expected: Answer | str
+        try:
+            expected = plain.take([_plain(event) for event in events], self.now_s * _US)
+        except Refused as refused:
+            expected = str(refused)
+        else:
+            self.receiver = plain
         ended = before.phase in _ENDED and not isinstance(events[0], (Reset, Resume))
         try:
             # Messages alone go the shorter way, as a driver lets them.
@@ -249,13 +273,20 @@ class SequenceWorld:
                 decision = sequencer.receive(alone.messages, self.now_s * _US)
             else:
                 decision = sequencer.apply(events, self.now_s * _US)
-        except SequenceRefusedError:
+        except SequenceRefusedError as error:
             if sequencer.checkpoint() != before:
                 raise Violation("a refused request has changed the sequence (S11)") from None
+            if error.refusal != expected:
+                raise Violation(
+                    f"refused as {error.refusal!s}, expected: {_told(expected)}"
+                ) from None
             return
+        if isinstance(expected, str):
+            raise Violation(f"a request is taken that is to be refused: {expected}")
         if ended and decision.accepted:
             raise Violation(f"a sequence that is {before.phase!s} accepts a message (S10)")
         contents = self._contents()
+        self._compare(decision, expected)
         self._decide(decision, events)
         for message in decision.uncompared:
             # The store still knows what counts.
@@ -267,12 +298,40 @@ class SequenceWorld:
         due_us = self.sequencer.due_us()
         if due_us is None or due_us > now_us:
             return
-        self._decide(self.sequencer.tick(now_us), ())
+        decision = self.sequencer.tick(now_us)
+        self._compare(decision, self.receiver.tick(now_us))
+        self._decide(decision, ())
         due_us = self.sequencer.due_us()
         if due_us is not None and due_us <= now_us:
             raise Violation("after a tick another one is due at once: the driver never rests (S14)")
 
     # -- decisions and commits -------------------------------------------------------------------
+
+    def _compare(self, decision: Decision, expected: Answer) -> None:
+        """A decision with that of the plain receiver."""
+        _same(_found(decision), _expected(expected))
+        sequencer, plain = self.sequencer, self.receiver
+        state = sequencer.checkpoint()
+        _same(
+            {
+                "phase": str(state.phase),
+                "next number": state.next_number,
+                "faulted": {n: str(state.faulted.get(n)) for n in state.faulted.ranges()},
+                "waiting": {one.number: one.buffered_at_us for one in state.buffered},
+                "bytes": sequencer.buffered_bytes,
+                "due": sequencer.due_us(),
+                "may be forgotten": sequencer.reclaimable_at_us,
+            },
+            {
+                "phase": plain.phase,
+                "next number": plain.next,
+                "faulted": plain.faulted,
+                "waiting": {n: one.since_us for n, one in plain.waiting.items()},
+                "bytes": sum(one.size for one in plain.waiting.values()),
+                "due": plain.due_us(),
+                "may be forgotten": plain.forget_us(),
+            },
+        )
 
     def _contents(self) -> dict[int, bytes]:
         """The content that counts for each number, durable or decided: what was released, or waits
@@ -332,6 +391,21 @@ class SequenceWorld:
         state = sequencer.checkpoint()
         sequencer.committed(state)
         claims = sequencer.claims()
+        plain = self.durable = self.receiver.copy()
+        _same(
+            {
+                "acknowledged": set(claims.acknowledged()),
+                "cancelled": set(claims.cancelled()),
+                "missing": [n for low, high in claims.missing() for n in range(low, high + 1)],
+                "final": claims.final,
+            },
+            {
+                "acknowledged": set(plain.acknowledged()),
+                "cancelled": set(plain.cancelled),
+                "missing": plain.wanted(),
+                "final": plain.phase in ("closed", "failed", "terminated"),
+            },
+        )
         acknowledged = frozenset(claims.acknowledged())
         cancelled = frozenset(claims.cancelled())
         if acknowledged & cancelled:
@@ -398,9 +472,11 @@ def _messages(name: str, args: Sequence[str], now_s: int) -> list[MessageHeader]
         return []
     changed, briefly = "changed" in args, "briefly" in args
     expires_at_us = (now_s + 1) * _US if briefly else 0
-    content = b"other" if changed else b"first"
+    content, size = (b"other", 2) if changed else (b"first", 1)
     return [
-        MessageHeader(int(number), content, 1, expires_at_us) for number in args if number.isdigit()
+        MessageHeader(int(number), content, size, expires_at_us)
+        for number in args
+        if number.isdigit()
     ]
 
 
@@ -440,6 +516,93 @@ def _requests(  # noqa: C901, PLR0912 - one branch a request
     return []
 
 
+def _plain(event: SequencerInput) -> tuple[str, object]:
+    """An event in the words of the plain receiver."""
+    value: object = None
+    match event:
+        case Receive(messages):
+            value = [Message(m.number, m.digest, m.size_bytes, m.expires_at_us) for m in messages]
+        case Fault(number, reason):
+            value = number, str(reason)
+        case Realigned(through, deliver_buffered):
+            value = through, deliver_buffered
+        case GiveUp(through):
+            value = through
+        case Close() | Terminate() | Resume() | Reset():
+            pass
+        case _:
+            (value,) = (getattr(event, name) for name in event.__struct_fields__)
+    return type(event).__name__, value
+
+
+_EFFECTS: Final = {
+    AskResend: "ask",
+    RealignSequence: "realign",
+    ReportLoss: "loss",
+    ReportFault: "fault",
+    SequenceFailed: "failed",
+    SequenceEnded: "ended",
+}
+
+
+def _found(decision: Decision) -> dict[str, object]:
+    """A decision, number by number."""
+    effects = []
+    for effect in decision.effects:
+        pairs: list[tuple[int, int]] = next(
+            (value for value in msgspec.structs.astuple(effect) if _is_pairs(value)), []
+        )
+        numbers = tuple(sorted(n for low, high in pairs for n in range(low, high + 1)))
+        reason = str(effect.reason) if isinstance(effect, (ReportFault, SequenceEnded)) else ""
+        effects.append((_EFFECTS[type(effect)], numbers, reason))
+    return {
+        "accepted": [(m.number, m.digest) for m in decision.accepted],
+        "delivered": decision.deliver,
+        "dropped": dict.fromkeys(sorted(decision.dropped)),
+        "sizes of the dropped": decision.dropped_bytes,
+        "copies": sorted((m.number, m.digest) for m in decision.duplicates),
+        "told as changed": [(m.number, m.digest) for m in decision.deviations],
+        "not compared": [(m.number, m.digest) for m in decision.uncompared],
+        "refused": sorted((m.number, m.digest, str(why)) for m, why in decision.refused),
+        "ended": sorted(
+            (number, str(one.end), str(one.by), one.told, one.discarded)
+            for one in decision.ended
+            for number in range(one.low, one.high + 1)
+        ),
+        "effects": effects,
+    }
+
+
+def _is_pairs(value: object) -> bool:
+    return isinstance(value, list)
+
+
+def _expected(answer: Answer) -> dict[str, object]:
+    return {
+        "accepted": answer.accepted,
+        "delivered": answer.deliver,
+        "dropped": dict.fromkeys(sorted(answer.dropped)),
+        "sizes of the dropped": answer.dropped,
+        "copies": sorted(answer.duplicates),
+        "told as changed": answer.changed,
+        "not compared": answer.uncompared,
+        "refused": sorted(answer.refused),
+        "ended": sorted(answer.ended),
+        "effects": answer.effects,
+    }
+
+
+def _same(found: dict[str, object], expected: dict[str, object]) -> None:
+    """Raises `Violation` with what differs."""
+    if found != expected:
+        name = next(name for name in found if found[name] != expected[name])
+        raise Violation(f"{name}: {found[name]}, expected: {expected[name]}")
+
+
+def _told(expected: Answer | str) -> str:
+    return expected if isinstance(expected, str) else "it is taken"
+
+
 def _filled(events: Sequence[SequencerInput]) -> Iterator[int]:
     for event in events:
         match event:
@@ -447,7 +610,7 @@ def _filled(events: Sequence[SequencerInput]) -> Iterator[int]:
                 for low, high in ranges:
                     yield from range(low, high + 1)
             case Realigned(through):
-                yield from range(1, through + 1)
+                yield from range(through + 1)
             case Replayed(number):
                 yield number
             case _:
