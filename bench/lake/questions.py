@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import typer
-from deltalake import write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from markdown_it import MarkdownIt
 
 from instep_spark import Lake, create_views
@@ -43,17 +44,21 @@ def main(
     services: int = 50,
     alarms: int = 500,
     consumers: int = 1,
+    copies: int = 1,
     *,
     without_spark: bool = False,
 ) -> None:
-    """Land networks and alarms that are raised and cleared, and ask. `without_spark`: its own times
-    are not measured, since they grow to minutes.
+    """Land networks and alarms that are raised and cleared, and ask. `copies`: of what the pipeline
+    has made of these, as of other consumers. `without_spark`: its own times are not measured, since
+    they grow to minutes.
     """
     spark = open_session(SparkOptions(master="local[2]"))
     with TemporaryDirectory() as folder:
         lake = Path(folder)
         write_deltalake(lake / "changes", _landed(topology, services, alarms, consumers))
         Lake(lake.as_uri(), spark).run(once=True)
+        for name in ("changes", *_TABLES):
+            _copy(lake / name, copies)
         began = time.perf_counter()
         opened = open_lake(str(lake))
         opening_s = time.perf_counter() - began
@@ -73,6 +78,14 @@ def main(
             cells = [_seconds(engine, question) for engine in engines]
             typer.echo(f"| {title} | {' | '.join(cells)} |")
     spark.stop()
+
+
+def _copy(table: Path, copies: int) -> None:
+    rows = pa.table(QueryBuilder().register("t", DeltaTable(table)).execute("SELECT * FROM t"))
+    at, name = rows.schema.get_field_index("consumer"), rows.schema.field("consumer")
+    for number in range(1, copies):
+        others = pc.binary_join_element_wise(rows["consumer"].cast(pa.string()), str(number), "-")
+        write_deltalake(table, rows.set_column(at, name, others.cast(name.type)), mode="append")
 
 
 def _fences(markdown: str) -> list[str]:
