@@ -31,7 +31,7 @@ def check_json(raw: bytes) -> None:
     """
     # Nearly every message has fewer of these signs in all than would be too much.
     # To find none is far faster than to count none.
-    opening = raw.count(b"{") + (raw.count(b"[") if b"[" in raw else 0)
+    opening = raw.count(b"{") + (raw.count(b"[") if 0x5B in raw else 0)
     if opening <= MOST_LEVELS and (
         len(raw) <= MOST_VALUES or raw.count(b",") + opening <= MOST_VALUES
     ):

@@ -105,8 +105,12 @@ class _Form(msgspec.Struct, frozen=True, gc=False):
     def entity(self, values: list[bytes]) -> Entity | None:
         """The state with these values; None: it is not usual."""
         handle = values[self.descriptor].decode()
-        own = handle if self.own == self.descriptor else values[self.own].decode()
-        if max(len(handle), len(own)) > MAX_HANDLE_CHARS or not (handle.strip() and own.strip()):
+        own = handle
+        if self.own != self.descriptor:
+            own = values[self.own].decode()
+            if len(own) > MAX_HANDLE_CHARS or not own.strip():
+                return None
+        if len(handle) > MAX_HANDLE_CHARS or not handle.strip():
             return None
         picked = tuple(values) if self.picked is None else self.picked(values)
         return Entity(
@@ -300,7 +304,7 @@ class ReportTemplates:
 
 def _cut(raw: bytes) -> _Parts | None:
     """The parts of a report; None: it is not usual."""
-    if len(raw) > _MAX_BYTES or _CUT in raw:
+    if len(raw) > _MAX_BYTES or 0 in raw:
         return None
     first = _STATE.search(raw, 0, _MAX_HEAD_BYTES)
     if first is None:
