@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 from uuid import uuid4
@@ -222,12 +221,13 @@ class ReportSession:
             raise BaselineError(f"the MDIB has an entity that cannot be read: {bad.reason}")
         at_us = self.feed.opened_at_us
         records = []
+        envelopes = _Envelopes(page.version)
         for entity in page.entities:
             self._containment.stated(entity)
             if entity.part is MdibPart.WAVEFORM:
                 self._has_waveforms = True
             if entity.part in self._covers:
-                records.append(self._record(entity, page.version, "", at_us))
+                records.append(self._record(entity, envelopes, "", at_us))
         return records
 
     def baseline_read(self, version: MdibVersion) -> None:
@@ -329,6 +329,7 @@ class ReportSession:
             # A report that is still to come may create what ends here.
             self.feed.realign("descriptors ended behind a gap")
         records: list[Record] = []
+        envelopes = _Envelopes(report.version)
         for entity in report.entities:
             if entity.ends:
                 if self._baseline is None:
@@ -338,7 +339,7 @@ class ReportSession:
                 continue
             self._containment.stated(entity)
             if entity.part in self._covers:
-                records.append(self._record(entity, report.version, token, at_us, number))
+                records.append(self._record(entity, envelopes, token, at_us, number))
         if len(self._containment) + len(self._early_ends) > _MAX_DESCRIPTORS:
             self.feed.realign(f"more than {_MAX_DESCRIPTORS:,} descriptors came and went")
         return NumberedRecords(
@@ -362,7 +363,7 @@ class ReportSession:
         ]
 
     def _record(
-        self, entity: Entity, version: MdibVersion, token: str, at_us: int, number: int = -1
+        self, entity: Entity, envelopes: _Envelopes, token: str, at_us: int, number: int = -1
     ) -> Record:
         parent = entity.parent
         if entity.part is MdibPart.DESCRIPTION:
@@ -377,8 +378,9 @@ class ReportSession:
             number,
             entity.entity_class,
             entity.body,
-            _envelope(version, parent, entity.source_mds),
-            uuid=entity.key,
+            envelopes[parent, entity.source_mds],
+            False,
+            entity.key,
         )
 
     def _end(self, key: str, token: str, at_us: int, number: int) -> Record:
@@ -397,18 +399,26 @@ class ReportSession:
         return f"{self.feed.session}/{number}"
 
 
-@lru_cache(maxsize=64)
-def _envelope(version: MdibVersion, parent: str, source_mds: str) -> bytes:
-    """What a record says besides its entity; that of all states of a report is the same."""
-    envelope: dict[str, str | int] = {
-        "mdib-version": version.version,
-        "sequence-id": version.sequence_id,
-    }
-    if parent:
-        envelope["parent"] = parent
-    if source_mds:
-        envelope["source-mds"] = source_mds
-    return msgspec.json.encode(envelope)
+class _Envelopes(dict[tuple[str, str], bytes]):
+    """What records of an MDIB version say besides their entities, by parent and source Mds: that of
+    all states of a report is the same.
+    """
+
+    def __init__(self, version: MdibVersion) -> None:
+        self._version = version
+
+    def __missing__(self, where: tuple[str, str]) -> bytes:
+        parent, source_mds = where
+        envelope: dict[str, str | int] = {
+            "mdib-version": self._version.version,
+            "sequence-id": self._version.sequence_id,
+        }
+        if parent:
+            envelope["parent"] = parent
+        if source_mds:
+            envelope["source-mds"] = source_mds
+        self[where] = encoded = msgspec.json.encode(envelope)
+        return encoded
 
 
 def _fault_of(receipt: Receipt) -> SoapFaultError | None:

@@ -22,6 +22,7 @@ import msgspec
 from instep_soap.addressing import Addressing
 from instep_soap.envelope import Envelope
 from instep_soap.names import SoapVersion
+from instep_soap.varying_texts import VaryingTexts
 from instep_soap.xml import XmlError, XmlLimits, read_xml, tags_known
 
 __all__ = ["HeaderReading", "HeaderTemplates"]
@@ -29,8 +30,6 @@ __all__ = ["HeaderReading", "HeaderTemplates"]
 H = TypeVar("H")
 
 _BODY: Final = b"Body"
-_TEXT: Final = rb"([!#-%(-;=?-~]{1,256})(?=[\"<])"
-"""Printable ASCII but space, quotes, ``&``, ``<`` and ``>``, up to what ends a text or a value."""
 _ROOT: Final = re.compile(rb"<([A-Za-z][\w.:-]*)")
 _MAX_BYTES: Final = 65_536
 """A larger envelope is parsed off the loop."""
@@ -76,8 +75,7 @@ class HeaderTemplates(Generic[H]):
         self._vary = vary
         self._read = read
         self._limits = limits
-        names = b"|".join(map(re.escape, self._names))
-        self._split = re.compile(rb"(%b)%b" % (names, _TEXT)).split
+        self._varying = VaryingTexts(self._names)
         self._templates = OrderedDict[tuple[bytes, ...], _Template[H]]()
         self._seen = OrderedDict[int, None]()
         """Hashes of headers that came once, or made no template."""
@@ -92,10 +90,8 @@ class HeaderTemplates(Generic[H]):
         end = raw.find(_BODY, 0, _MAX_HEAD_BYTES)
         if end < 0 or len(raw) > _MAX_BYTES:
             return None
-        parts = self._split(raw[:end])
-        texts = parts[2::3]
-        del parts[2::3]
-        key = tuple(parts)
+        around, _, texts = self._varying.cut(raw, end)
+        key = tuple(around)
         template = self._templates.get(key)
         if template is None:
             return None
@@ -114,14 +110,14 @@ class HeaderTemplates(Generic[H]):
 
     def learn(self, raw: bytes, reading: HeaderReading[H]) -> None:
         """Make a template of a usual envelope and its `reading`, if it came before."""
-        parts = self._split(raw[: max(0, raw.find(_BODY, 0, _MAX_HEAD_BYTES))])
-        names, texts = parts[1::3], parts[2::3]
-        del parts[2::3]
-        key = tuple(parts)
-        if sorted(names) != sorted(self._names) or not self._came_before(key):
+        end = max(0, raw.find(_BODY, 0, _MAX_HEAD_BYTES))
+        around, names, texts = self._varying.cut(raw, end)
+        key = tuple(around)
+        each_once = len(names) == len(self._names) and self._varying.are_all(raw, end, texts)
+        if not each_once or not self._came_before(key):
             return
         order = tuple(names.index(name) for name in self._names)
-        if self._is_right(parts, reading, texts, order):
+        if self._is_right(around, reading, texts, order):
             self._templates[key] = _Template(reading, order)
             if len(self._templates) > _MAX_TEMPLATES:
                 self._templates.popitem(last=False)
@@ -138,18 +134,18 @@ class HeaderTemplates(Generic[H]):
 
     def _is_right(
         self,
-        parts: list[bytes],
+        around: list[bytes],
         reading: HeaderReading[H],
         texts: list[bytes],
         order: tuple[int, ...],
     ) -> bool:
         """Whether the probe is read as the template says."""
-        root = _ROOT.search(parts[0])
+        root = _ROOT.search(around[0])
         if root is None or any(texts[at] == self._probes[n] for n, at in enumerate(order)):
             return False
         for place, probe in zip(order, self._probes, strict=True):
-            parts[2 * place + 1] += probe
-        probe = b"%b%b/></%b>" % (b"".join(parts), _BODY, root[1])
+            around[place] += probe
+        probe = b"%b%b/></%b>" % (b"".join(around), _BODY, root[1])
         if not tags_known(probe):
             return False
         varied = self._vary(reading, [one.decode() for one in self._probes])

@@ -19,6 +19,8 @@ __all__ = ["XmlError", "XmlLimits", "first_children", "read_qname", "read_xml", 
 
 _PROLOG_WITH_DTD: Final = re.compile(rb"(?:\s|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE", re.DOTALL)
 _QUOTED_CHARS: Final = 200
+_ATTRIBUTE_BYTES: Final = len(' a=""')
+"""The shortest attribute."""
 _SMALL_BYTES: Final = 65_536
 """Up to this size a parser is used again: it keeps tables as large as its largest document."""
 
@@ -42,7 +44,9 @@ def read_xml(
     """
     if not known_bytes:
         raw = as_utf8(raw)
-    tags, values = raw.count(b"<"), raw.count(b"=")
+    # At least as many as there are; to count in what is known takes longer than to bound it.
+    tags = raw.count(b"<")
+    values = raw.count(b"=", known_bytes) + known_bytes // _ATTRIBUTE_BYTES
     if tags > limits.max_elements or values > limits.max_attributes:
         check_bytes(raw, limits)
     may_have_dtd = not known_bytes and b"<!DOCTYPE" in raw

@@ -44,6 +44,7 @@ from instep_sdpi.wire.entities import (
 from instep_sdpi.wire.names import MdibPart
 from instep_sdpi.wire.reports import NumberedReport, Report
 from instep_soap import Envelope, HeaderReading, XmlLimits, with_message_id
+from instep_soap.varying_texts import VaryingTexts
 
 __all__ = ["ReportTemplates"]
 
@@ -76,9 +77,7 @@ _VARYING: Final = {
 }
 """What stands before a text of the frame that varies, and a text for the probe."""
 _MESSAGE_ID, _NUMBER, _VERSION = _VARYING
-_SPLIT_FRAME: Final = re.compile(
-    rb"(%b)([!#-%%(-;=?-~]{1,256})(?=[\"<])" % b"|".join(map(re.escape, _VARYING))
-).split
+_TEXTS: Final = VaryingTexts(_VARYING)
 _POSITIVE: Final = re.compile(rb"[1-9][0-9]{0,17}").fullmatch
 _UNSIGNED: Final = re.compile(rb"[0-9]{1,18}").fullmatch
 _MARK: Final = "zq{:04d}qz"
@@ -105,8 +104,12 @@ class _Form(msgspec.Struct, frozen=True, gc=False):
     def entity(self, values: list[bytes]) -> Entity | None:
         """The state with these values; None: it is not usual."""
         handle = values[self.descriptor].decode()
-        own = handle if self.own == self.descriptor else values[self.own].decode()
-        if max(len(handle), len(own)) > MAX_HANDLE_CHARS or not (handle.strip() and own.strip()):
+        own = handle
+        if self.own != self.descriptor:
+            own = values[self.own].decode()
+            if len(own) > MAX_HANDLE_CHARS or not own.strip():
+                return None
+        if len(handle) > MAX_HANDLE_CHARS or not handle.strip():
             return None
         picked = tuple(values) if self.picked is None else self.picked(values)
         return Entity(
@@ -160,6 +163,8 @@ class _Parts(msgspec.Struct, frozen=True, gc=False):
     frame: tuple[bytes, ...]
     names: tuple[bytes, ...]
     texts: list[bytes]
+    begin: int
+    """Where the states begin."""
     tag: bytes
     """The name of its states."""
     states: list[bytes]
@@ -218,7 +223,7 @@ class ReportTemplates:
         if parts is None or len(entities) != len(parts.states):
             return
         frame = self._frames.get(parts.frame) or _frame_of(reading, parts)
-        if not _is_usual(parts) or frame.read(parts.texts, entities) != reading:
+        if not _is_usual(raw, parts) or frame.read(parts.texts, entities) != reading:
             return
         at = probes = 0
         for state, entity in zip(parts.states, entities, strict=True):
@@ -300,7 +305,7 @@ class ReportTemplates:
 
 def _cut(raw: bytes) -> _Parts | None:
     """The parts of a report; None: it is not usual."""
-    if len(raw) > _MAX_BYTES or _CUT in raw:
+    if len(raw) > _MAX_BYTES or 0 in raw:
         return None
     first = _STATE.search(raw, 0, _MAX_HEAD_BYTES)
     if first is None:
@@ -318,17 +323,15 @@ def _cut(raw: bytes) -> _Parts | None:
         return None
     states = _CUT.join(cut[::2]).split(end_tag)
     states.pop()
-    around = _SPLIT_FRAME(raw[:begin])
-    names, texts = tuple(around[1::3]), around[2::3]
-    del around[2::3]
-    return _Parts((*around, raw[end:]), names, texts, first[1], states, values)
+    around, names, texts = _TEXTS.cut(raw, begin)
+    return _Parts((*around, raw[end:]), tuple(names), texts, begin, first[1], states, values)
 
 
 def _joined(parts: _Parts, texts: list[bytes], state: bytes) -> bytes:
     """A report with these texts and this state."""
     around = list(parts.frame[:-1])
     for place, text in enumerate(texts):
-        around[2 * place + 1] += text
+        around[place] += text
     return b"%b%b</%b>%b" % (b"".join(around), state, parts.tag, parts.frame[-1])
 
 
@@ -357,14 +360,14 @@ def _frame_of(reading: Reading, parts: _Parts) -> _Frame:
     return _Frame(HeaderReading(reading.version, reading.addressing, bare), parts.names, {})
 
 
-def _is_usual(parts: _Parts) -> bool:
+def _is_usual(raw: bytes, parts: _Parts) -> bool:
     """Whether a `<` of the frame begins a tag, after the XML declaration, and its texts are those
     of no probe.
     """
     first, *others = parts.frame
     others.append(first.removeprefix(b"<?xml "))
     return (
-        len(set(parts.names)) == len(parts.names)
+        _TEXTS.are_all(raw, parts.begin, parts.texts)
         and not any(b"<!" in part or b"<?" in part for part in others)
         and all(_VARYING[name] != text for name, text in zip(parts.names, parts.texts, strict=True))
     )

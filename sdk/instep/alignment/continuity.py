@@ -379,12 +379,17 @@ class ContinuityCheck:
         by its token (A21).
         """
         offsets, returning = position.offsets, self._returning
+        new: tuple[str, int] | None = None
         # Offsets grow in columns.
         for record in records[:1] if isinstance(records, Columns) else records:
             partition, offset = record.partition, record.offset
+            if (partition, offset) == new:
+                # Of the same message.
+                continue
             if offset > offsets.get(partition, -1):
                 if returning:
                     returning.discard(partition)
+                new = partition, offset
                 continue
             if offset >= 0 and offset == offsets[partition]:
                 # Sent twice; or a TOMBSTONE that has the place of its DELETE.

@@ -9,8 +9,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, islice, repeat
-from operator import le, lt
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar, overload
+from operator import attrgetter, le, lt
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar, overload
 
 from instep.model.records import Record, RecordHeader, RecordType
 
@@ -300,7 +300,10 @@ def all_whole(records: Sequence[Record]) -> bool:
     """Whether all records are whole: none is a partial update."""
     if isinstance(records, RecordColumns):
         return records.whole
-    return all(record.whole for record in records)
+    return all(map(_whole, records))
+
+
+_whole: Final = attrgetter("whole")
 
 
 def in_order(offsets: Sequence[int], appended_at_us: Sequence[int]) -> bool:

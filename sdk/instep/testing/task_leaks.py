@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any
@@ -69,7 +69,7 @@ def watched_tasks() -> Iterator[TaskWatch]:
 
     def run_marked(executor: Executor | None, function: Callable[..., Any], *args: Any) -> Any:
         # The thread may have lived before. Another process is given nothing: it has its own loop.
-        if _watch.get() is watch and isinstance(executor, ThreadPoolExecutor | None):
+        if _watch.get() is watch and not isinstance(executor, ProcessPoolExecutor):
             return run(executor, copy_context().run, function, *args)
         return run(executor, function, *args)
 

@@ -43,6 +43,10 @@ class StoredTable(msgspec.Struct, frozen=True, eq=False):
     """
     updated_if: str = ""
     """SQL, likewise: only where it holds is an existing row updated."""
+    shared: tuple[str, ...] = ()
+    """Columns of which each nearly always has one value in all rows that are written at once: it
+    can be sent once.
+    """
 
 
 def excluded(*columns: str) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 
@@ -14,6 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from instep.errors import SinkError
 from instep_sql.engine.dialect import Dialect, FailureKind
+from instep_sql.engine.worker_thread import WorkerThread
 
 __all__ = ["UNTIL_ROLLBACK", "Database", "Transaction"]
 
@@ -57,7 +57,7 @@ class Database:
         self._dialect = dialect
         self._refusals: tuple[type[Exception], ...] = (*_REFUSALS, *dialect.errors)
         self._pause = pause
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"instep-{name}")
+        self._thread = WorkerThread(f"instep-{name}")
         self._transaction_lock = asyncio.Lock()
         self._closed = False
         self.guard: Callable[[Connection], None] = _unguarded
@@ -150,11 +150,11 @@ class Database:
             connection: Connection | None = None
             try:
                 connection = self._connected()
-                transaction = connection.begin()
+                commit = self._dialect.begin(connection)
                 guard(connection)
                 if not (done and committed(connection)):
                     done = [work(connection)]
-                transaction.commit()
+                commit()
             except BaseException as error:
                 refused = self._refused(error, connection) if isinstance(error, Exception) else None
                 if connection is not None:

@@ -4,7 +4,7 @@ databases is behind it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, Protocol, overload
@@ -199,6 +199,10 @@ class Dialect(Protocol):
         """An engine of one connection that cannot write. Raises `SinkError` if there is no
         database.
         """
+        ...
+
+    def begin(self, connection: Connection) -> Callable[[], None]:
+        """Begin a transaction. Returns what commits it."""
         ...
 
     def notifications(self) -> CommitNotifications | None:

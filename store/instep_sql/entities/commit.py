@@ -423,7 +423,8 @@ def _of_records(
 ) -> WriteRound:
     living = [r for r in records if not r.ends]
     uuids: Sequence[str] = [r.uuid for r in living]
-    if not composed:  # their source reads uuids, and by them parts are joined
+    # Where there are some, all have been read; and so they are where parts were composed.
+    if not (composed or any(uuids)):
         uuids = stated_uuids([r.entity_class for r in living], [r.body for r in living], uuids)
     upserts: list[EntityRow] = [
         (

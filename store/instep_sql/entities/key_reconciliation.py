@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, text
 
 from instep.model.alike import agrees, completed
+from instep.model.columns import all_whole
 from instep.model.entities import folded_uuid, is_uuid
 from instep.model.json_merge import prefixes
 from instep.model.ordering import is_later, supersedes
@@ -45,6 +46,8 @@ __all__ = [
 ]
 
 UUID_CASE: Final = "uuid-case"
+_token: Final = attrgetter("token")
+_ends: Final = attrgetter("ends")
 _RENAME: Final = text("UPDATE instep_entity SET key = :new WHERE stream_no = :no AND key = :old")
 _REMOVE: Final = text("DELETE FROM instep_entity WHERE stream_no = :no AND key = :key")
 _UPPER_CASE: Final = text("""
@@ -266,8 +269,11 @@ def join_baseline(
     """
     # Each record has the key of its row, and none ends an entity or may be overtaken by the end of
     # one: nothing is to be joined.
-    if stream.keys_are_uuids and all(
-        record.token and record.whole and not record.ends for record in records
+    if (
+        stream.keys_are_uuids
+        and all(map(_token, records))
+        and all_whole(records)
+        and not any(map(_ends, records))
     ):
         return ReconciledRecords(records)
     joined = _reconcile_keys(connection, dialect, stream, position, records)

@@ -43,6 +43,8 @@ def are_within(records: Sequence[Record]) -> bool:
             return False
     else:
         keys = [one.key for one in records]
+        if len(set(keys)) == len(keys):
+            return False
         classes = [one.entity_class for one in records]
     last = dict(zip(keys, classes, strict=True))
     if list(map(last.__getitem__, keys)) == list(classes):

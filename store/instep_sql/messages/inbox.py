@@ -57,6 +57,7 @@ _INBOX: Final = StoredTable(
         **typed(bytes, "body"),
         **typed(str, "attachments"),
     },
+    shared=("buffered_at_us", "attachments"),
 )
 _DEAD: Final = StoredTable(
     "instep_inbox",
@@ -75,6 +76,7 @@ _MESSAGES: Final = StoredTable(
         **typed(bytes, "body", "digest"),
         **typed(str, "attachments"),
     },
+    shared=("delivered_at_us", "attachments"),
 )
 _SEEN: Final = StoredTable(
     "instep_seen",

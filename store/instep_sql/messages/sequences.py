@@ -39,6 +39,7 @@ _SEQUENCES: Final = StoredTable(
         **typed(int, "held_messages", "held_bytes"),
     },
     key=("receiver_no", "scope"),
+    shared=("receiver_no", "deliver_at_us", "attempts", "blocked", "error", "updated_at_us"),
     # Deliveries own their columns: a commit only records that there is something to deliver.
     updated={
         **excluded("state", "due_us", "updated_at_us", "peer", "held_messages", "held_bytes"),

@@ -92,6 +92,29 @@ def test_rows_get_their_numbers_in_order(dialect: Dialect, connection: Connectio
     assert [row[1:] for row in stored(connection, "numbered", "id")] == names
 
 
+@pytest.mark.parametrize("count", [1, 2, 300])
+@pytest.mark.parametrize("alike", [True, False])
+def test_values_that_all_rows_share_are_stored_in_each(
+    dialect: Dialect, connection: Connection, count: int, *, alike: bool
+) -> None:
+    table = StoredTable("kept", KEPT.columns, key=KEPT.key, shared=("part", "share"))
+    rows: Rows = [(1, f"k{at}", b"%d" % at, None, at) for at in range(count)]
+    if not alike:
+        rows[-1] = (2, "last", None, 0.5, count)
+    assert dialect.insert_rows(connection, table, rows) == count
+    assert stored(connection) == rows
+    again = [(*row[:2], b"again", *row[3:]) for row in rows]
+    assert dialect.upsert_rows(connection, table, again) == count
+    assert stored(connection) == again
+
+
+def test_bytes_are_stored_whatever_holds_them(dialect: Dialect, connection: Connection) -> None:
+    held = (b"a", bytearray(b"b"), b"", b"c" * 100_000, None, b"\0")
+    rows: Rows = [(1, f"k{at}", one, 0.5, at) for at, one in enumerate(held)]
+    dialect.insert_rows(connection, KEPT, rows)
+    assert stored(connection) == rows
+
+
 @pytest.mark.parametrize("column", range(2, 5))
 def test_what_is_not_known_is_null(dialect: Dialect, connection: Connection, column: int) -> None:
     for part, known in ((1, False), (2, True)):

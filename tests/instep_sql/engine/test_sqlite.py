@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Connection, Engine, event, text
 
 from instep.errors import SinkError, StoreUnavailableError
 from instep_sql import SqlStore
@@ -231,3 +232,38 @@ async def test_whoever_listens_sees_each_statement_and_the_store_is_the_same(
     assert not none
     assert watched == unwatched
     assert len(watched[0]) == 59
+
+
+async def test_statements_of_sqlalchemy_and_of_the_driver_are_one_transaction(
+    tmp_path: Path,
+) -> None:
+    async with stage(f"sqlite:///{tmp_path}/s.db") as at:
+        dialect, database = at.store._dialect, at.store._database
+        await at.commit(create_update("a", 1), create_update("b", 1))
+
+        def work(connection: Connection, end: Callable[[], None]) -> None:
+            dialect.execute_many(connection, "DELETE FROM instep_entity WHERE key = ?", [("a",)])
+            connection.execute(text("DELETE FROM instep_entity WHERE key = 'b'"))
+            end()
+
+        def fail() -> None:
+            raise ValueError
+
+        with pytest.raises(ValueError):  # noqa: PT011 - our own
+            await database.run(lambda connection: work(connection, fail))
+        assert list(await at.entities()) == ["a", "b"]
+        await database.run(lambda connection: work(connection, lambda: None))
+        assert not await at.entities()
+
+
+async def test_who_listens_to_commits_is_told_of_each(tmp_path: Path) -> None:
+    async with stage(f"sqlite:///{tmp_path}/s.db") as at:
+        told: list[str] = []
+        database = at.store._database
+        await at.commit(create_update("a", 1))
+        assert database._engine is not None
+        event.listen(database._engine, "begin", lambda _: told.append("begin"))
+        event.listen(database._engine, "commit", lambda _: told.append("commit"))
+        await at.commit(create_update("b", 2))
+        assert told == ["begin", "commit"]
+        assert list(await at.entities()) == ["a", "b"]

@@ -7,7 +7,7 @@ in the worker thread takes at most a tenth longer than the fastest asynchronous 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
@@ -189,6 +189,9 @@ class Postgres:
 
     def reader(self) -> Engine:
         return self._engine(read_only=True)
+
+    def begin(self, connection: Connection) -> Callable[[], None]:
+        return connection.begin().commit
 
     def notifications(self) -> CommitNotifications:
         return PostgresNotifications(self.reader)
