@@ -66,7 +66,7 @@ class BrokerListener:
         """Deliveries that are no numbered message, by reason; those that their sequence refused
         are counted by the intake.
         """
-        self.last_error = ""
+        self.last_error = "the broker is not connected yet"
         """Why it is not connected; empty while it is."""
         self._logged: set[str] = set()
 
@@ -103,8 +103,9 @@ class BrokerListener:
                     error.retry_late()
                 if self._environment.process_error(error) is not None:
                     raise
+                error.where = error.where or self._broker.name
                 if str(error) != self.last_error:
-                    _log.warning("%s: %s", self._broker.name, error)
+                    _log.warning("%s", error)
                 self.last_error = str(error)
                 late = is_retried_late(error)
                 wait_s = pacing.wait_s(fruitful=False, reopens=False, stalled=False, late=late)

@@ -40,6 +40,7 @@ _SILENT_S: Final = 3 * _HEARTBEAT_S
 """Without message, status and heartbeat for so long, the server is gone."""
 _MOST_AT_ONCE: Final = 500
 _CLOSE_S: Final = 2.0
+_CONNECT_AGAIN_S: Final = 0.1
 _HEARTBEAT: Final = "100"
 _OVER: Final = frozenset({"404", "408"})
 """A pull request that has ended, with nothing wrong: no messages, or its time is over."""
@@ -147,6 +148,8 @@ class JetStreamBroker:
                     servers=list(options.servers),
                     name="instep",
                     allow_reconnect=False,
+                    max_reconnect_attempts=1,  # of a server; they count before we are connected
+                    reconnect_time_wait=_CONNECT_AGAIN_S,  # type: ignore[arg-type]
                     connect_timeout=options.connect_timeout_s,  # type: ignore[arg-type]
                     ping_interval=_HEARTBEAT_S,
                     disconnected_cb=note_lost,

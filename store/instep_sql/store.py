@@ -68,9 +68,9 @@ class SqlStore(Sink):
 
     Not promised: order between streams; that a reader sees the whole store in one snapshot.
 
-    The keyword arguments are those of `SqlOptions`; `projections` are tables of the user, or names
-    of ready ones; `handlers` are given each change in the transaction that commits it. Raises
-    `ConfigurationError` for wrong options.
+    The keyword arguments are those of `SqlOptions` and of each derivation; `projections` are tables
+    of the user, or names of ready ones; `handlers` are given each change in the transaction that
+    commits it. Raises `ConfigurationError` for wrong options.
     """
 
     def __init__(

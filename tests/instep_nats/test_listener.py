@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from nats.js.client import JetStreamContext
 
-from instep import HandlerConnection, Message, Receiver
+from instep import ConsumerState, HandlerConnection, Message, Receiver
 from instep.errors import AuthenticationError, InstepError, SourceError, TlsError
 from instep.sequencing import SequencePhase
 from instep_nats import read_options
@@ -40,12 +40,9 @@ class Heard:
         return [message.number for message in self.messages if message.scope == scope]
 
 
-@asynccontextmanager
-async def receiving(
-    server: NatsServer, heard: Heard | None = None, store: str = "sqlite://", **options: Any
-) -> AsyncIterator[Receiver]:
-    table = {
-        "servers": server.url,
+def _table(url: str, **options: Any) -> dict[str, Any]:
+    return {
+        "servers": url,
         "stream": "ORDERS",
         "number": "member:number",
         "ack_wait_s": 1.0,
@@ -54,7 +51,13 @@ async def receiving(
         "reconnect_max_s": 0.2,
         **options,
     }
-    one = listener(read_options(table, "source"), "source")
+
+
+@asynccontextmanager
+async def receiving(
+    server: NatsServer, heard: Heard | None = None, store: str = "sqlite://", **options: Any
+) -> AsyncIterator[Receiver]:
+    one = listener(read_options(_table(server.url, **options), "source"), "source")
     async with Receiver("x", one, SqlStore(store), handler=heard) as receiver:
         await receiver.aligned(timeout_s=30)
         yield receiver
@@ -250,6 +253,24 @@ async def test_a_server_that_is_killed_is_connected_to_again() -> None:
                 await publish(js, "orders.a", 2)
                 await until(lambda: heard.numbers("orders.a") == [1, 2])
                 assert not receiver.health().error
+
+
+async def test_a_server_that_is_away_at_the_start_is_never_called_well() -> None:
+    async with nats_server() as server:
+        async with server.stream():
+            server.stop()
+        one = listener(read_options(_table(server.url), "source"), "source")
+        async with Receiver("x", one, SqlStore("sqlite://")) as receiver:
+            states = {receiver.health().state}
+            # The client library asks a server that refuses again for ten seconds.
+            async with asyncio.timeout(5):
+                while "Connect call failed" not in receiver.health().error:
+                    states.add(receiver.health().state)
+                    await asyncio.sleep(0.005)
+            assert states <= {ConsumerState.STARTING, ConsumerState.RETRYING}
+            await server.start()
+            await receiver.aligned(timeout_s=30)
+            assert receiver.health().state is ConsumerState.RUNNING
 
 
 async def test_a_stop_answers_what_was_taken_and_gives_back_the_rest(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ class PublisherService(Service):
             self._troubled(error)
             raise
         self._published += len(events)
-        self._well()
+        self._well("the target takes changes")
 
     # -- inner parts -----------------------------------------------------------------------------
 
@@ -105,9 +105,8 @@ class PublisherService(Service):
                     environment=self._environment,
                     **self._chosen,
                 )
-                # The store answers: whether the target does, the first events show.
                 await reader.published(self.name)
-                self._well()
+                self._well("the store can be reached; the first change tries the target")
                 await publisher.run()
         except InstepError as error:
             # A consumer, here or in another process, makes the store and its journal.
@@ -118,10 +117,10 @@ class PublisherService(Service):
             self._open = None
             await reader.close()
 
-    def _well(self) -> None:
+    def _well(self, proof: str) -> None:
         if self._state is not ConsumerState.RUNNING:
             self._state, self._trouble = ConsumerState.RUNNING, ""
-            self._emit("", "connected", "store and target can be reached")
+            self._emit("", "connected", proof)
 
     def _troubled(self, error: InstepError) -> None:
         if str(error) != self._trouble:

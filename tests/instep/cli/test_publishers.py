@@ -111,10 +111,13 @@ def test_a_receiver_that_is_away_is_waited_for_and_one_that_refuses_ends_it_alon
     store = fill(tmp_path, statement(1, b"{}"), journal="changes")
     receiver.status = 503
     with running(tmp_path, FILE.format(store=store, url=receiver.url, more="")) as process:
+        # Nothing has been sent yet: nothing is known about the target.
+        opened = process.until(lambda one: one["event"] == "connected")
+        assert opened["text"] == "the store can be reached; the first change tries the target"
         away = process.until(lambda one: one["event"] == "disconnected")
         assert "answered 503" in away["text"]
         receiver.status = 204
-        process.until(lambda one: one["event"] == "connected")
+        process.until(lambda one: one.get("text") == "the target takes changes")
         receiver.until(1)
     receiver.status = 400
     (tmp_path / "again").mkdir()
