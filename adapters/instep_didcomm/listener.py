@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from instep.conformance import (
     Event,
-    MessagesSkipped,
+    MeteredRecorder,
     RequestAnswered,
     RequestReceived,
     ResendRequested,
@@ -110,8 +110,7 @@ class DidcommListener:
         refused are counted by the intake."""
         self._logged: set[str] = set()
         self._told_that_it_cannot_send = False
-        self._recorder: Callable[[Event], None] | None = None
-        self._room: Callable[[], int] | None = None
+        self._recorder: MeteredRecorder | None = None
 
     def __repr__(self) -> str:
         return f"<DidcommListener {self.address or self._options.listen}>"
@@ -127,7 +126,7 @@ class DidcommListener:
         """See `Recordable`: each message that was read, our answer to it, and what we ask for
         again.
         """
-        self._recorder, self._room = recorder, room
+        self._recorder = MeteredRecorder(recorder, room, self._now_us)
 
     async def sender(self) -> Sender:
         """Wait until it listens; returns the sender of our own messages. Raises `SourceError`."""
@@ -303,10 +302,7 @@ class DidcommListener:
 
     def _takes_next(self) -> bool:
         """Whether the recorder takes the next message; it is told of one that it does not take."""
-        if self._recorder is None or self._room is None or self._room():
-            return self._recorder is not None
-        self._recorder(MessagesSkipped(self._now_us(), 0, 1))
-        return False
+        return self._recorder is not None and self._recorder.takes_next()
 
     async def _commit_recorded(self, incoming: Incoming) -> Response:
         """`_commit`, of which a recorder is told."""

@@ -53,8 +53,8 @@ class Provider:
 
     `content`: the context to serve; None is an empty one. The provider keeps and changes it.
     `faults`: what it does wrong; the same object can be changed while it runs (`set_faults` wakes
-    clients). `log_ids`: gives each log an id, which its tokens have in them. Raises ConfigurationError for settings that contradict each other or an address that
-    is taken.
+    clients). `log_ids`: gives each log an id, which its tokens have in them. Raises
+    ConfigurationError for settings that contradict each other or an address that is taken.
     """
 
     def __init__(

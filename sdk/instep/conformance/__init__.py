@@ -22,6 +22,7 @@ from instep.conformance.events import (
 )
 from instep.conformance.judging import ConformanceReport, RuleResult, RuleStatus, TraceJudge, judge
 from instep.conformance.live import LiveJudge
+from instep.conformance.metering import MeteredRecorder
 from instep.conformance.rules import (
     HELD,
     NOTHING,
@@ -52,6 +53,7 @@ __all__ = [
     "LiveJudge",
     "MessageReceived",
     "MessagesSkipped",
+    "MeteredRecorder",
     "Observer",
     "PongSent",
     "PongsWithheld",
