@@ -34,6 +34,7 @@ from instep.conformance.rules import (
     RuleBook,
     RuleBroken,
     RuleLevel,
+    UnjudgedClause,
     Verdict,
 )
 from instep.conformance.trace import TraceRing, event_line, read_events
@@ -71,6 +72,7 @@ __all__ = [
     "RuleStatus",
     "TraceJudge",
     "TraceRing",
+    "UnjudgedClause",
     "Verdict",
     "event_line",
     "judge",
