@@ -7,15 +7,17 @@ from typing import Final
 
 __all__ = ["JudgingBudget"]
 
-_SHARE: Final = 0.015
-"""What is not counted, such as the longer way of a message that is judged, comes to half of it."""
+_SHARE: Final = 0.0075
+"""What is not counted, such as the longer way of an envelope that is judged, may cost twice as
+much.
+"""
 _MOST_S: Final = 0.01
 _PROCESSORS: Final = 4
 """More than a process of Python keeps busy."""
 
 
 class JudgingBudget:
-    """Seconds of processor time that may be spent on judging: 1.5 of a hundred that the process
+    """Seconds of processor time that may be spent on judging: 0.75 of a hundred that the process
     takes. All that is judged in a process shares one.
 
     Args:

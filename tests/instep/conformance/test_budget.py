@@ -28,16 +28,16 @@ def test_nothing_is_there_before_anything_was_done() -> None:
 def test_a_share_of_the_processor_is_there_and_what_is_spent_is_taken_off() -> None:
     times, budget = made()
     times.processor, times.clock = 10.0, 2_000.0
-    assert budget.left_s() == pytest.approx(0.15)
-    budget.spend(0.24)
-    assert budget.left_s() == pytest.approx(-0.09)
+    assert budget.left_s() == pytest.approx(0.075)
+    budget.spend(0.12)
+    assert budget.left_s() == pytest.approx(-0.045)
     times.processor = 16.0
     assert budget.left_s() == pytest.approx(0.0)
 
 
 def test_what_the_process_took_before_counts() -> None:
     budget = JudgingBudget(lambda: 2.0, lambda: 0.0, most_s=1.0)
-    assert budget.left_s() == pytest.approx(0.03)
+    assert budget.left_s() == pytest.approx(0.015)
 
 
 def test_time_that_passes_alone_gives_nothing() -> None:
