@@ -141,7 +141,7 @@ def test_no_spelling_that_is_allowed_is_a_deviation(framed: Any) -> None:
 
 def spelled(path: str, value: object) -> list[dict[str, Any]]:
     """The life of the alarm with one member of its first record as it is in the field."""
-    changed = msgspec.json.decode(msgspec.json.encode(LIFE[3:]))
+    changed: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(LIFE[3:]))
     place = changed[0]
     *above, name = path.split("/")
     for one in above:
