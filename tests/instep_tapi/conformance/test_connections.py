@@ -206,3 +206,14 @@ def test_how_long_a_log_keeps_what_is_decided_by_its_type(
         }
     type_ = DeclaredType(members, "2.1.3")
     assert (type_.whole_for_s, type_.place_kept_s) == (whole_for_s, place_kept_s)
+
+
+@pytest.mark.asyncio
+async def test_a_pause_that_the_provider_does_not_feel_is_noted() -> None:
+    notes: list[str] = []
+    context = topology_context("sndlib/polska", services=2)
+    async with Provider(context, ProviderSettings()) as provider:
+        source = TapiSource(read_options({"endpoints": [provider.url]}, "source"))
+        await probe_source(source, 1.0, lambda _: None, notes.append, active=True)
+    felt = [note for note in notes if "did not feel a slow client" in note]
+    assert {note.partition(":")[0] for note in felt} == {"network", "alarms"}
