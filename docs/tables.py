@@ -70,6 +70,9 @@ def conformance_rules() -> str:
         for chapter in dict.fromkeys(rule.chapter for rule in book.rules):
             parts.append(f"### {chapter}")
             parts += [_rule(rule) for rule in book.rules if rule.chapter == chapter]
+        rows = [(one.clause, one.text, one.why) for one in book.unjudged]
+        parts.append(f"### Not judged: {book.title}")
+        parts.append(_table(("Clause", "It demands", "Why no rule is about it"), rows))
     return "\n\n".join(parts) + "\n"
 
 

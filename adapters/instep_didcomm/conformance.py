@@ -7,7 +7,14 @@ from typing import Any, Final
 
 import msgspec
 
-from instep.conformance import Event, RequestAnswered, RequestReceived, ResendRequested, RuleBook
+from instep.conformance import (
+    Event,
+    RequestAnswered,
+    RequestReceived,
+    ResendRequested,
+    RuleBook,
+    UnjudgedClause,
+)
 from instep.conformance.senders import (
     MessageRefused,
     MessageSent,
@@ -156,8 +163,44 @@ _ROWS: Final = (
 )
 
 
+_UNJUDGED: Final = (
+    UnjudgedClause(
+        "Advanced Sequencing, sender_order",
+        "Orders begin at 1 and grow by 1 with each message of a sender in a thread.",
+        "An order that never comes may have been lost on its way. Where its sender is asked for it"
+        " and does not send it, `didcomm-sent-again` names it.",
+    ),
+    UnjudgedClause(
+        "Advanced Sequencing, sent_count",
+        "The first sending of a message is number 1.",
+        "A first copy with a higher count comes where the ones before it were lost.",
+    ),
+    UnjudgedClause(
+        "Advanced Sequencing, sent_count",
+        "A recipient ignores all copies but the first.",
+        "It is the duty of a recipient: what a peer ignores does not show.",
+    ),
+    UnjudgedClause(
+        "Advanced Sequencing, received_orders",
+        "`last` and `gaps` are what the sender has received of each party.",
+        "What was sent to it by others is not in the trace; its form is judged by"
+        " `didcomm-well-formed`.",
+    ),
+    UnjudgedClause(
+        "Advanced Sequencing, reference",
+        "The definition of a protocol declares which of the headers it uses.",
+        "It is a document, not a message.",
+    ),
+    UnjudgedClause(
+        "DIDComm 2.1, message packing",
+        "typ, apv, skid and kid of an envelope are as they are specified.",
+        "A trace has what was proven and decrypted; what cannot be proven is refused, and counted.",
+    ),
+)
+
+
 def didcomm_rules() -> RuleBook:
     """The rules of a sender of numbered messages."""
     return sender_rules(
-        "didcomm", "Senders of DIDComm, Advanced Sequencing", _ROWS, _SenderObserver
+        "didcomm", "Senders of DIDComm, Advanced Sequencing", _ROWS, _SenderObserver, _UNJUDGED
     )

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from instep.conformance import (
     Event,
-    MessagesSkipped,
+    MeteredRecorder,
     RequestAnswered,
     RequestReceived,
     ResendRequested,
@@ -110,8 +110,7 @@ class DidcommListener:
         refused are counted by the intake."""
         self._logged: set[str] = set()
         self._told_that_it_cannot_send = False
-        self._recorder: Callable[[Event], None] | None = None
-        self._room: Callable[[], int] | None = None
+        self._recorder: MeteredRecorder | None = None
 
     def __repr__(self) -> str:
         return f"<DidcommListener {self.address or self._options.listen}>"
@@ -127,7 +126,7 @@ class DidcommListener:
         """See `Recordable`: each message that was read, our answer to it, and what we ask for
         again.
         """
-        self._recorder, self._room = recorder, room
+        self._recorder = MeteredRecorder(recorder, room, self._now_us)
 
     async def sender(self) -> Sender:
         """Wait until it listens; returns the sender of our own messages. Raises `SourceError`."""
@@ -239,7 +238,7 @@ class DidcommListener:
         """Receive a message: a small plain one without a task, any other in a task of its own."""
         assert self._intake is not None
         incoming = None
-        if len(raw) <= self._offload.small_bytes and not self._takes_next():
+        if len(raw) <= self._offload.small_bytes:
             try:
                 incoming = self._decoder.decode_plain(raw, content_type, certificate)
             except MessageRefusedError as error:
@@ -259,7 +258,7 @@ class DidcommListener:
             self._intake.report_deviation(kind)
         self._intake.submit(
             incoming.message,
-            partial(self._on_receipt, incoming.headers, respond),
+            partial(self._on_receipt, incoming.headers, self._recorded(incoming, respond)),
             incoming.settings,
         )
 
@@ -281,7 +280,8 @@ class DidcommListener:
             incoming = await self._offload.run(
                 len(raw), self._decoder.decode_now, raw, content_type, certificate
             )
-            response = await self._commit_recorded(incoming)
+            respond = self._recorded(incoming, respond)
+            response = await self._commit(incoming)
         except MessageRefusedError as error:
             response = self._unread(error)
         except Busy:
@@ -301,27 +301,25 @@ class DidcommListener:
         if self._recorder is not None:
             self._recorder(event)
 
-    def _takes_next(self) -> bool:
-        """Whether the recorder takes the next message; it is told of one that it does not take."""
-        if self._recorder is None or self._room is None or self._room():
-            return self._recorder is not None
-        self._recorder(MessagesSkipped(self._now_us(), 0, 1))
-        return False
-
-    async def _commit_recorded(self, incoming: Incoming) -> Response:
-        """`_commit`, of which a recorder is told."""
-        message = incoming.message
-        if message is None or not self._takes_next():
-            return await self._commit(incoming)
+    def _recorded(
+        self, incoming: Incoming, respond: Callable[[Response], None]
+    ) -> Callable[[Response], None]:
+        """Record a message, and return what records its response and gives it."""
+        message, record = incoming.message, self._recorder
+        if message is None or record is None or not record.takes_next():
+            return respond
         # What was proven and decrypted, not the transmission.
-        order = incoming.headers.sender_order or None
+        scope, order = message.scope, incoming.headers.sender_order or None
         digest = message.digest.hex()
-        self._record(RequestReceived(self._now_us(), message.scope, order, digest, message.body))
-        response = await self._commit(incoming)
-        accepted = response.status < 300
-        reason = "" if accepted else str(response.status)
-        self._record(RequestAnswered(self._now_us(), message.scope, order, accepted, reason))
-        return response
+        record(RequestReceived(self._now_us(), scope, order, digest, message.body))
+
+        def responded(response: Response) -> None:
+            accepted = response.status < 300
+            reason = "" if accepted else str(response.status)
+            record(RequestAnswered(self._now_us(), scope, order, accepted, reason))
+            respond(response)
+
+        return responded
 
     async def _commit(self, incoming: Incoming) -> Response:
         intake = self._intake

@@ -23,6 +23,7 @@ from instep.conformance import (
     Rule,
     RuleBook,
     RuleBroken,
+    UnjudgedClause,
     Verdict,
 )
 
@@ -55,8 +56,10 @@ class _Next:
     last: RequestReceived
     """The report with the highest number until then."""
     report: RequestReceived
-    refused: bool
-    """Whether that one got faults only."""
+    answered: bool
+    """Whether that one got any answer …"""
+    confirmed: bool
+    """… and one that was no fault."""
 
 
 @dataclass(slots=True, eq=False)
@@ -115,7 +118,8 @@ class _ReportObserver(Observer):
             # It is compared with what came last under its number.
             known.last = report
             return _Repeat(last, report, known.faulted)
-        found = _Next(last, report, known.faulted and not known.confirmed)
+        answered = known.confirmed or known.faulted
+        found = _Next(last, report, answered, known.confirmed)
         if (report.number or 0) > (last.number or 0):
             self._sessions[report.session] = _Session(report)
         return found
@@ -136,8 +140,9 @@ def _increments(seen: _Next) -> Sequence[Verdict]:
     due = None if last.number is None else last.number + 1
     if report.number is None or report.number != due:
         reason = f"{_shown(report)} came after {_shown(last)}"
-    elif seen.refused:
-        reason = f"{_shown(report)} came though {_shown(last)} was answered with a fault"
+    elif not seen.confirmed:
+        what = "answered with a fault" if seen.answered else "not answered yet"
+        reason = f"{_shown(report)} came though {_shown(last)} was {what}"
     else:
         return HELD
     return (RuleBroken(reason, (_evidence(last), _evidence(report))),)
@@ -174,9 +179,11 @@ _RULES: Final = (
     Rule(
         id="sdpi-increments",
         chapter=_CHAPTER,
-        text="The number grows by 1 with each report, and not on a fault.",
+        text="The number grows by 1 with each report that is confirmed: not on a fault, and not"
+        " without an answer.",
         clauses={"": Clause("SDPi R0801")},
-        provoke="Let the provider report twice; --refuse answers one report with a fault.",
+        provoke="Let the provider report twice; --refuse answers one report with a fault, --hold"
+        " leaves one without an answer.",
         why="A gap is what shows a lost report. Where numbers are skipped, each gap is a false"
         " alarm; where they are not counted, a lost alarm limit goes unnoticed.",
         right="1, 2, 3",
@@ -199,6 +206,32 @@ _RULES: Final = (
 )
 
 
+_UNJUDGED: Final = (
+    UnjudgedClause(
+        "SDPi R0800, note",
+        "A session begins when the provider receives Subscribe; numbers are of the session.",
+        "It says what R0800 counts in: each subscription is judged by itself.",
+    ),
+    UnjudgedClause(
+        "SDPi R0801, note",
+        "A layer before the consumer may answer instead of it, with 503 for instance.",
+        "An answer that we did not give is not in the trace: a report behind it is one more under"
+        " the same number, which R0802 is about.",
+    ),
+    UnjudgedClause(
+        "SDPi R0802, note",
+        "Two reports are functionally identical where either gives the same MDIB.",
+        "Compared is what the reports state, without their envelopes: two texts that happen to have"
+        " one effect are told apart.",
+    ),
+    UnjudgedClause(
+        "WS-Eventing; BICEPS",
+        "Subscribe, Renew, SubscriptionEnd and the MDIB are as they are specified.",
+        "Rules are about numbered reports alone.",
+    ),
+)
+
+
 def sdpi_rules() -> RuleBook:
     """The rules of `ReportSequence`."""
-    return RuleBook("sdpi", "Numbered reports of BICEPS (SDPi)", _RULES, _ReportObserver)
+    return RuleBook("sdpi", "Numbered reports of BICEPS (SDPi)", _RULES, _ReportObserver, _UNJUDGED)

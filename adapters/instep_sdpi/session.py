@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import msgspec
 
-from instep.conformance import Event, MessagesSkipped, RequestAnswered, RequestReceived
+from instep.conformance import MeteredRecorder, RequestAnswered, RequestReceived
 from instep.errors import BaselineError, UnreachableError
 from instep.model.records import Record, RecordType, Unreadable
 from instep.ports.listener import Receipt, ReceiptOutcome
@@ -115,13 +115,12 @@ class ReportSession:
         settings: SequencedFeedSettings,
         clock: Callable[[], float] = steady_now,
         *,
-        recorder: Callable[[Event], None] | None = None,
-        room: Callable[[], int] | None = None,
+        recorder: MeteredRecorder | None = None,
     ) -> None:
         self.stream = stream
         self.feed = SequencedFeed(uuid4().hex, settings, clock=clock)
         self._covers = covers
-        self._recorder, self._room = recorder, room
+        self._recorder = recorder
         self._containment = Containment()
         self._numbered: bool | None = None
         """Whether reports are numbered; None before the first one."""
@@ -197,12 +196,11 @@ class ReportSession:
         self, received: _Received, answer: Callable[[SoapFaultError | None], None]
     ) -> Callable[[SoapFaultError | None], None]:
         """Record a report, and return what records its answer and gives it."""
-        record, at_us = self._recorder, self.feed.stamp_us()
+        record = self._recorder
         assert record is not None
-        if self._room is not None and not self._room():
-            record(MessagesSkipped(at_us, 0, 1))
+        if not record.takes_next():
             return answer
-        session, stated = self.feed.session, received.stated
+        session, stated, at_us = self.feed.session, received.stated, self.feed.stamp_us()
         record(RequestReceived(at_us, session, stated, received.digest.hex(), received.raw))
 
         def decided(fault: SoapFaultError | None) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from instep.conformance import Event
+from instep.conformance import Event, MeteredRecorder
 from instep.errors import BaselineError, NoStreamError, SourceError
 from instep.model.conversion import converter
 from instep.model.records import Record
@@ -70,8 +70,7 @@ class SdpiSource(Source):
         self._clock = clock
         self._provider = Provider(options, client_tls(options, where))
         self._endpoint = NotificationEndpoint(options, server_tls(options, where), where)
-        self._recorder: Callable[[Event], None] | None = None
-        self._room: Callable[[], int] | None = None
+        self._recorder: MeteredRecorder | None = None
         self._sessions: dict[str, list[ReportSession]] = {}
         """Open sessions by stream, the oldest first."""
         self._subscriptions: dict[str, Subscription] = {}
@@ -92,7 +91,7 @@ class SdpiSource(Source):
         self, recorder: Callable[[Event], None], room: Callable[[], int] | None = None
     ) -> None:
         """See `Recordable`: each report and its answer, from the next subscription on."""
-        self._recorder, self._room = recorder, room
+        self._recorder = MeteredRecorder(recorder, room, lambda: int(self._clock() * 1e6))
 
     async def discover(self) -> Sequence[StreamInfo]:
         """See `Source.discover`: a stream for each subscription, or for each service of it where
@@ -215,7 +214,6 @@ class SdpiSource(Source):
             self._options.feed,
             self._clock,
             recorder=self._recorder,
-            room=self._room,
         )
 
     async def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:  # noqa: ARG002 - the session knows

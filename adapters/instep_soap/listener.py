@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from itertools import count
 from typing import Any, ClassVar, Generic, TypeVar
 
-from instep.conformance import Event, MessagesSkipped, RequestAnswered, RequestReceived
+from instep.conformance import Event, MeteredRecorder, RequestAnswered, RequestReceived
 from instep.errors import SourceError
 from instep.ports.listener import Intake
 from instep.runtime.retry import Environment
@@ -56,8 +56,7 @@ class SoapListener(ABC, Generic[OptionsT]):
         self._fast_path = fast_path
         self._server_tls = options.server_tls(where or self.kind)
         self._client_tls = options.client_tls(where or self.kind)
-        self._recorder: Callable[[Event], None] | None = None
-        self._room: Callable[[], int] | None = None
+        self._recorder: MeteredRecorder | None = None
         self._endpoint: SoapEndpoint | None = None
         self._receiver: SoapReceiver[Any] | None = None
 
@@ -80,7 +79,7 @@ class SoapListener(ABC, Generic[OptionsT]):
         """See `Recordable`: each envelope and its answer, from the next `serve` on. What is taken
         goes the longer way.
         """
-        self._recorder, self._room = recorder, room
+        self._recorder = MeteredRecorder(recorder, room, self._now_us)
 
     @abstractmethod
     def settings_of(self, scope: str) -> SequencerSettings:
@@ -111,10 +110,10 @@ class SoapListener(ABC, Generic[OptionsT]):
             self._server_tls,
             addressed=self.addressed,
             usual=receiver,
-            fast_path=self._fast_path and (recorder is None or self._room is not None),
+            fast_path=self._fast_path and (recorder is None or not recorder.takes_all),
         )
         if recorder is not None:
-            endpoint.by_handler = self._takes_next
+            endpoint.by_handler = recorder.takes_next
         self._endpoint, self._receiver = endpoint, receiver
         intake.show_refusals(endpoint.server_refused)
         try:
@@ -125,13 +124,13 @@ class SoapListener(ABC, Generic[OptionsT]):
             await endpoint.stop()
             await endpoints.close()
 
-    def _recorded(self, answer: SoapHandler, record: Callable[[Event], None]) -> SoapHandler:
+    def _recorded(self, answer: SoapHandler, record: MeteredRecorder) -> SoapHandler:
         """A handler whose envelopes and answers are recorded, each with a number of its own."""
         exchanges = count(1)
         now_us = self._now_us
 
         async def recorded(request: SoapRequest) -> bytes | None:
-            if not self._takes_next():
+            if not record.takes_next():
                 return await answer(request)
             number = next(exchanges)
             record(RequestReceived(now_us(), "", number, "", request.raw))
@@ -146,13 +145,6 @@ class SoapListener(ABC, Generic[OptionsT]):
             return answered
 
         return recorded
-
-    def _takes_next(self) -> bool:
-        """Whether the recorder takes the next envelope; it is told of one that it does not take."""
-        if self._recorder is None or self._room is None or self._room():
-            return self._recorder is not None
-        self._recorder(MessagesSkipped(self._now_us(), 0, 1))
-        return False
 
     def _now_us(self) -> int:
         return int(self._environment.now() * 1e6)

@@ -16,6 +16,7 @@ from instep.conformance import (
     ConnectionOpened,
     ConnectionRefused,
     Event,
+    MeteredRecorder,
     ResponseReceived,
 )
 from instep.errors import SourceError
@@ -37,8 +38,7 @@ class SourceTap:
     def __init__(
         self, recorder: Callable[[Event], None], room: Callable[[], int] | None = None
     ) -> None:
-        self._recorder = recorder
-        self._room = room
+        self._recorder = MeteredRecorder(recorder, room, now_us)
         self._connections = 0
 
     def answered(self, rest: RestconfClient, response: Response) -> None:
@@ -65,7 +65,7 @@ class SourceTap:
             connection = self._connections
             self._recorder(ConnectionOpened(now_us(), connection, stream, asked, asked_us))
 
-            feed.tap = FeedTap(connection, self._recorder, self._room)
+            feed.tap = FeedTap(connection, self._recorder)
             try:
                 yield feed
             finally:

@@ -95,14 +95,17 @@ class LogSettings:
         return math.inf
 
 
+def random_log_id() -> int:
+    """An id that no log had before, so that no token of another one is known."""
+    return secrets.randbits(62)
+
+
 class Log:
     """One log. `encode(record) -> bytes` gives a record its `data` once its place is known."""
 
-    def __init__(
-        self, settings: LogSettings, now: Callable[[], float], log_id: int | None = None
-    ) -> None:
+    def __init__(self, settings: LogSettings, now: Callable[[], float], log_id: int) -> None:
         self.settings = settings
-        self.tokens = Tokens(secrets.randbits(62) if log_id is None else log_id)
+        self.tokens = Tokens(log_id)
         self._now = now
         self._records: dict[int, LogRecord] = {}
         self._ordinals: list[int] = []

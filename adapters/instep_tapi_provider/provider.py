@@ -7,7 +7,7 @@ async with Provider(Context.load(path), ProviderSettings(), faults=Faults()) as 
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,6 +23,7 @@ from instep_tapi.facts.names import (
 from instep_tapi_provider.clock import ScaledClock
 from instep_tapi_provider.context import Context
 from instep_tapi_provider.faults import Faults
+from instep_tapi_provider.log import random_log_id
 from instep_tapi_provider.network.control import control_routes
 from instep_tapi_provider.network.server import Server
 from instep_tapi_provider.network.site import Site
@@ -52,8 +53,8 @@ class Provider:
 
     `content`: the context to serve; None is an empty one. The provider keeps and changes it.
     `faults`: what it does wrong; the same object can be changed while it runs (`set_faults` wakes
-    clients). Raises ConfigurationError for settings that contradict each other or an address that
-    is taken.
+    clients). `log_ids`: gives each log an id, which its tokens have in them. Raises
+    ConfigurationError for settings that contradict each other or an address that is taken.
     """
 
     def __init__(
@@ -63,13 +64,14 @@ class Provider:
         *,
         faults: Faults | None = None,
         clock: ScaledClock | None = None,
+        log_ids: Callable[[], int] = random_log_id,
     ) -> None:
         self.settings = settings or ProviderSettings()
         self.faults = faults or Faults()
         self.clock = clock or ScaledClock(self.settings.time_scale)
         self.context = content or Context({})
         self.rng = random.Random(self.settings.seed)
-        self.streams: list[Stream] = self._make_streams()
+        self.streams: list[Stream] = self._make_streams(log_ids)
         for stream in self.streams:
             stream.appends = self._appends
         self.operator = Operator(self.context, self.streams, self.clock.now, self.rng)
@@ -88,7 +90,7 @@ class Provider:
         self._tasks: list[asyncio.Task[None]] = []
         self._storm: asyncio.Task[None] | None = None
 
-    def _make_streams(self) -> list[Stream]:
+    def _make_streams(self, log_ids: Callable[[], int]) -> list[Stream]:
         named = {cls for s in self.settings.streams for cls in s.classes or ()}
         there = {node.cls for node in self.context.nodes.values()}
         # Classes may appear later, so a stream of the rest carries every class that nobody names.
@@ -97,7 +99,7 @@ class Provider:
             # Nothing but what the model can state.
             rest -= CLASSES_WITHOUT_CONTAINER
         return [
-            Stream(s, s.log_settings(self.clock), s.classes or rest, self.clock.now)
+            Stream(s, s.log_settings(self.clock), s.classes or rest, self.clock.now, log_ids)
             for s in self.settings.streams
         ]
 

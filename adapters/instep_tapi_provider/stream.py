@@ -11,7 +11,7 @@ import msgspec
 from instep.errors import ConfigurationError
 from instep_tapi.facts.names import LogRecordStrategy, LogRecordType, StreamState
 from instep_tapi_provider.changes import GONE, differences, merge, skeleton
-from instep_tapi_provider.log import TREE_SEPARATOR, Log, LogRecord, LogSettings
+from instep_tapi_provider.log import TREE_SEPARATOR, Log, LogRecord, LogSettings, random_log_id
 from instep_tapi_provider.records import RecordEncoder, Statement
 from instep_tapi_provider.settings import StreamSettings
 
@@ -61,6 +61,7 @@ class Stream:
         log_settings: LogSettings,
         classes: Iterable[str],
         now: Callable[[], float],
+        log_ids: Callable[[], int] = random_log_id,
     ) -> None:
         self.settings = settings
         self.classes = frozenset(classes)
@@ -75,9 +76,9 @@ class Stream:
         self.now = now
         self.appends: Callable[[LogRecordType, str], bool] = _always
         """Whether a record of this type is appended at the end of an entity."""
-        self._log_settings = log_settings
+        self._log_settings, self._log_ids = log_settings, log_ids
         self._state = StreamState.ALIGNING
-        self.log = Log(log_settings, now)
+        self.log = Log(log_settings, now, log_ids())
 
     def name(self, stream_id: str, again: str = "") -> None:
         """Give the stream this id, and uuids that go with it; others where it is named `again`."""
@@ -205,7 +206,7 @@ class Stream:
         """Lose the log and fill a new one from current state (ST-1.3, case 2): no token is known
         any more.
         """
-        self.log = Log(self._log_settings, self.now)
+        self.log = Log(self._log_settings, self.now, self._log_ids())
         self.records_changes = True
         self.republish_all()
 

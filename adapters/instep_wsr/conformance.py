@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Final
 
-from instep.conformance import Event, RequestAnswered, RequestReceived, RuleBook
+from instep.conformance import (
+    Event,
+    RequestAnswered,
+    RequestReceived,
+    RuleBook,
+    UnjudgedClause,
+)
 from instep.conformance.senders import (
     MessageRefused,
     MessageSent,
@@ -18,7 +24,7 @@ from instep.conformance.senders import (
     Step,
     sender_rules,
 )
-from instep_soap import SoapFaultError, read_envelope
+from instep_soap import Envelope, SoapFaultError, read_envelope
 from instep_wsr.wire.decoder import read_headers
 from instep_wsr.wire.faults import RmFaultError
 from instep_wsr.wire.messages import Request
@@ -29,6 +35,8 @@ __all__ = ["wsr_rules"]
 _MAX_GROUPS: Final = 1_000
 _ORDERED: Final = "order-features"
 _SAME: Final = "group-parameters"
+_UNDERSTOOD: Final = "must-understand"
+_TRUE: Final = frozenset({"1", "true"})
 _FINAL: Final = ("GroupAborted", "InvalidMessageParameters")
 """Faults after which no copy is accepted."""
 
@@ -66,6 +74,7 @@ class _SenderObserver(SenderObserver):
         if request is None:
             return
         yield RequestChecked("well-formed")
+        yield RequestChecked(_UNDERSTOOD, _not_understood(envelope))
         if request.message_order:
             yield RequestChecked(_ORDERED, _lacks(request))
         if request.number is None:
@@ -85,6 +94,12 @@ class _SenderObserver(SenderObserver):
         if len(self._groups) > _MAX_GROUPS:
             self._groups.popitem(last=False)
         return "" if stated == first else f"{request.group_id} was stated otherwise before"
+
+
+def _not_understood(envelope: Envelope) -> str:
+    name, must = wsr_name("Request"), envelope.version.name("mustUnderstand")
+    stated = [block.get(must, "").strip() for block in envelope.headers if block.tag == name]
+    return "" if _TRUE.issuperset(stated) else "the Request header has no mustUnderstand"
 
 
 def _lacks(request: Request) -> str:
@@ -124,6 +139,16 @@ _ROWS: Final = (
         why="What cannot be read is refused with a fault, and its number stays missing.",
         right='<wsrm:SequenceNum number="3"/>',
         wrong='<wsrm:SequenceNum number="three"/>',
+    ),
+    SenderRule(
+        duty=_UNDERSTOOD,
+        text="The Request header must be understood.",
+        clause="WS-Reliability 1.1, 4.2",
+        provoke="Let the sender send a message.",
+        why="A peer without WS-Reliability delivers the message all the same, twice and in any"
+        " order, and its sender waits for acknowledgements that never come.",
+        right='<wsrm:Request s:mustUnderstand="1">',
+        wrong="<wsrm:Request>",
     ),
     SenderRule(
         duty=_ORDERED,
@@ -194,6 +219,36 @@ _ROWS: Final = (
 )
 
 
+_UNJUDGED: Final = (
+    UnjudgedClause(
+        "Rel16; WS-Reliability 1.1, 4.2.1",
+        "All messages that are to be delivered in order have one groupId.",
+        "Only the application knows which of them belong together.",
+    ),
+    UnjudgedClause(
+        "Rel16; WS-Reliability 1.1, 4.2.1.2",
+        "Numbers begin at 0 and grow by 1 in the order of delivery.",
+        "A number that never comes may have been lost on its way. Where its sender is told of it"
+        " and does not send it, `wsr-sent-again` names it. What order was meant, it alone knows.",
+    ),
+    UnjudgedClause(
+        "WS-Reliability 1.1, 4.2.1",
+        "No groupId is used twice.",
+        "A group that is removed is forgotten; while it is there, what comes is part of it.",
+    ),
+    UnjudgedClause(
+        "WS-Reliability 1.1, 4.2.2",
+        "Nothing is sent again behind its ExpiryTime.",
+        "That is a time of the sender's clock, which nothing in a message states.",
+    ),
+    UnjudgedClause(
+        "WS-Reliability 1.1, 4.3",
+        "A sender with the pattern Poll asks for its acknowledgements.",
+        "It may do so at any time until its messages expire.",
+    ),
+)
+
+
 def wsr_rules() -> RuleBook:
     """The rules of a Sending RMP."""
-    return sender_rules("wsr", "Senders of WS-Reliability", _ROWS, _SenderObserver)
+    return sender_rules("wsr", "Senders of WS-Reliability", _ROWS, _SenderObserver, _UNJUDGED)

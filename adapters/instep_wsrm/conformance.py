@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Final
 
-from instep.conformance import Event, RequestAnswered, RequestReceived, RuleBook
+from instep.conformance import (
+    Event,
+    RequestAnswered,
+    RequestReceived,
+    RuleBook,
+    UnjudgedClause,
+)
 from instep.conformance.senders import (
     MessageRefused,
     MessageSent,
@@ -23,12 +29,22 @@ from instep.conformance.senders import (
 from instep_soap import Envelope, SoapFaultError, read_envelope
 from instep_soap.addressing import read_addressing
 from instep_wsrm.wire.decoder import read_rm, read_rm_headers
-from instep_wsrm.wire.messages import CloseSequence, RmMessage, TerminateSequence
+from instep_wsrm.wire.messages import (
+    CloseSequence,
+    CreateSequence,
+    Offer,
+    RmMessage,
+    TerminateSequence,
+)
+from instep_wsrm.wire.names import RM10, RmVersion
 
 __all__ = ["wsrm_rules"]
 
 _MAX_OPEN: Final = 1_000
 _CREATED: Final = "created"
+_UNDERSTOOD: Final = "must-understand"
+_OFFERED: Final = "offer"
+_TRUE: Final = frozenset({"1", "true"})
 _ENDED: Final = ("SequenceTerminated", "UnknownSequence", "SequenceClosed")
 """Faults after which no copy is accepted."""
 
@@ -72,14 +88,32 @@ def _read_request(content: bytes) -> Iterator[Step]:
     for one in rm.cancels:
         yield NumbersCancelled(one.identifier, one.ranges)
     for one in rm.fills:
-        yield NumbersCancelled(one.identifier, one.ranges, back=True)
+        yield NumbersCancelled(one.identifier, one.ranges, fills=True)
     if rm.sequence is not None and rm.sequence.number is not None:
+        if rm.version is not RM10:
+            yield RequestChecked(_UNDERSTOOD, _not_understood(envelope, rm.version))
         yield _message(envelope, rm)
     match rm.body:
+        case CreateSequence(offer=offer) if offer is not None:
+            yield RequestChecked(_OFFERED, _wrong_offer(offer, rm))
         case CloseSequence(identifier, last_number):
             yield SequenceClosed(sequence=identifier, last_number=last_number)
         case TerminateSequence(identifier, last_number):
             yield SequenceClosed(sequence=identifier, last_number=last_number, ends=True)
+
+
+def _not_understood(envelope: Envelope, version: RmVersion) -> str:
+    name, must = version.name("Sequence"), envelope.version.name("mustUnderstand")
+    stated = [block.get(must, "").strip() for block in envelope.headers if block.tag == name]
+    return "" if _TRUE.issuperset(stated) else "the Sequence header has no mustUnderstand"
+
+
+def _wrong_offer(offer: Offer, rm: RmMessage) -> str:
+    if rm.version is RM10:
+        return "" if offer.endpoint is None else "an Offer of WS-RM 1.0 has an Endpoint"
+    if offer.endpoint is None or not offer.endpoint.address:
+        return "an Offer of WS-RM 1.1 has no Endpoint with an address"
+    return ""
 
 
 def _message(envelope: Envelope, rm: RmMessage) -> MessageSent:
@@ -144,6 +178,26 @@ _ROWS: Final = (
         wrong="message 1 under an Identifier of the source's own",
     ),
     SenderRule(
+        duty=_UNDERSTOOD,
+        text="The Sequence header must be understood.",
+        clause="WS-RM 1.1, 3.7",
+        provoke="Let the source send a message.",
+        why="A peer without WS-RM delivers the message all the same, twice and in any order, and"
+        " its source waits for acknowledgements that never come.",
+        right='<wsrm:Sequence s:mustUnderstand="1">',
+        wrong="<wsrm:Sequence>",
+    ),
+    SenderRule(
+        duty=_OFFERED,
+        text="An Offer has an Endpoint with an address in WS-RM 1.1, and none in WS-RM 1.0.",
+        clause="WS-RM 1.1, 3.4; WS-RM 1.0, 3.4, and their schemas",
+        provoke="Let the source offer a sequence for replies.",
+        why="By the Endpoint a destination sends its replies; where a schema is checked, what it"
+        " does not have is refused.",
+        right="<wsrm:Endpoint><wsa:Address>http://source/replies</wsa:Address></wsrm:Endpoint>",
+        wrong="<wsrm:Endpoint><wsa:Address/></wsrm:Endpoint>",
+    ),
+    SenderRule(
         duty="ids-unique",
         text="No two messages have one MessageID.",
         clause="WS-Addressing 1.0 Core, 3.1",
@@ -192,7 +246,7 @@ _ROWS: Final = (
     ),
     SenderRule(
         duty="last-stated",
-        text="LastMsgNumber is the highest number that was sent.",
+        text="LastMsgNumber is the highest number that was sent, each time that it is stated.",
         clause="WS-RM 1.1, 3.5 and 3.6",
         provoke="Let the source close or terminate its sequence.",
         why="By it a destination knows whether messages are missing at the end.",
@@ -227,6 +281,27 @@ _ROWS: Final = (
         wrong="1, SequenceCancel 2, 2",
     ),
     SenderRule(
+        duty="filled-kept",
+        text="A number that was filled is not used.",
+        clause="WS-RM cancel and fill: SequenceFill",
+        should=True,
+        provoke="Let the source fill a gap.",
+        why="The destination acknowledges it as received: what comes under it is taken for a copy,"
+        " and is lost.",
+        right="1, SequenceFill 2, 3",
+        wrong="1, SequenceFill 2, 2",
+    ),
+    SenderRule(
+        duty="gives-up",
+        text="After a fault that says that the sequence is unknown or has ended, nothing is sent.",
+        clause="WS-RM 1.1, 4.2, 4.3 and 4.6",
+        should=True,
+        provoke="Let the destination end a sequence while messages are missing.",
+        why="It costs both sides, and never succeeds.",
+        right="SequenceTerminated; a new sequence",
+        wrong="SequenceTerminated; the same message again and again",
+    ),
+    SenderRule(
         duty="cancels-unacknowledged",
         text="What was acknowledged is not cancelled.",
         clause="WS-RM cancel and fill: SequenceCancel",
@@ -239,6 +314,44 @@ _ROWS: Final = (
 )
 
 
+_UNJUDGED: Final = (
+    UnjudgedClause(
+        "WS-RM 1.1, 3.7",
+        "Numbers grow by 1 with each message of a sequence.",
+        "A number that never comes may have been lost on its way. Where its source is told of it"
+        " and does not send it, `wsrm-sent-again` names it.",
+    ),
+    UnjudgedClause(
+        "WS-RM 1.1, 3.7: MessageNumberRollover",
+        "Behind the highest number a source begins a new sequence.",
+        "Nobody sends 2^63 messages while somebody looks.",
+    ),
+    UnjudgedClause(
+        "WS-RM 1.1, 3.4 and 3.9",
+        "A source takes acknowledgements where it has said so (AcksTo), and follows them.",
+        "What it makes of an acknowledgement shows only in what it sends again.",
+    ),
+    UnjudgedClause(
+        "WS-RM 1.1, 3.5 and 3.6",
+        "A source closes or terminates its sequences.",
+        "It may still do so, as long as the sequence has not expired.",
+    ),
+    UnjudgedClause(
+        "WS-RM 1.1, 3.8",
+        "AckRequested names a sequence of the source.",
+        "It is answered with a fault where there is none; nothing of the data depends on it.",
+    ),
+    UnjudgedClause(
+        "WS-RM cancel and fill: 2",
+        "A source cancels only what it has no acknowledgement for.",
+        "Judged by `wsrm-cancels-unacknowledged` for what it was told in the answer to a request;"
+        " an acknowledgement that went to another address is not in the trace.",
+    ),
+)
+
+
 def wsrm_rules() -> RuleBook:
     """The rules of an RM source."""
-    return sender_rules("wsrm", "Sources of WS-ReliableMessaging", _ROWS, _SourceObserver)
+    return sender_rules(
+        "wsrm", "Sources of WS-ReliableMessaging", _ROWS, _SourceObserver, _UNJUDGED
+    )

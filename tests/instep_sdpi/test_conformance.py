@@ -88,6 +88,15 @@ def test_r0801_it_does_not_grow_on_a_fault() -> None:
     assert "answered with a fault" in found.reason
 
 
+def test_r0801_it_does_not_grow_without_an_answer() -> None:
+    wire = Wire()
+    wire.report(1, confirmed=None)
+    wire.report(2)
+    found = wire.results["R0801"]
+    assert found.status is BROKEN
+    assert found.reason == "number 2 came though number 1 was not answered yet"
+
+
 def test_r0801_a_fault_and_then_a_confirmation_let_it_grow() -> None:
     wire = Wire()
     wire.report(1, confirmed=False)

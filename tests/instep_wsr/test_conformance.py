@@ -67,6 +67,11 @@ async def _unreadable(site: Site) -> None:
     await send(site, "three")
 
 
+async def _not_to_be_understood(site: Site) -> None:
+    header = request(0, expires=EXPIRES).replace(' s:mustUnderstand="1"', "")
+    await site.say(header, body(0))
+
+
 async def _never_gives_up(site: Site) -> None:
     await send(site, 0)
     await send(site, 1, last="true")
@@ -81,6 +86,7 @@ VARIANTS: dict[Callable[[Site], Awaitable[None]], list[str]] = {
     _beyond_last: ["none-beyond-last"],
     _forgotten: ["sent-again"],
     _unreadable: ["well-formed"],
+    _not_to_be_understood: ["must-understand"],
     _never_gives_up: ["none-beyond-last", "gives-up"],
 }
 

@@ -213,9 +213,10 @@ def message(number: object) -> str:
     return f"<n:notify xmlns:n='urn:rmpeer'><index>{number}</index></n:notify>"
 
 
-def sequence(identifier: str, number: object, more: str = "") -> str:
+def sequence(identifier: str, number: object, more: str = "", *, must: str = "") -> str:
+    stated = f' s:mustUnderstand="{must}"' if must else ""
     return (
-        f"<w:Sequence><w:Identifier>{identifier}</w:Identifier>"
+        f"<w:Sequence{stated}><w:Identifier>{identifier}</w:Identifier>"
         f"<w:MessageNumber>{number}</w:MessageNumber>{more}</w:Sequence>"
     )
 

@@ -7,6 +7,7 @@ from functools import partial
 from instep.conformance import RuleBook
 from instep_tapi.conformance import alarms, connections, log, network, records, streams
 from instep_tapi.conformance.observer import TapiObserver
+from instep_tapi.conformance.unjudged import UNJUDGED
 from instep_tapi.conformance.yang import YangModules, yang_rules
 
 __all__ = ["tapi_rules"]
@@ -29,4 +30,5 @@ def tapi_rules(edition: str = "", yang: YangModules | None = None) -> RuleBook:
             *yang_rules(yang),
         ),
         partial(TapiObserver, edition),
+        UNJUDGED,
     )

@@ -23,7 +23,6 @@ from instep_tapi.conformance.observations import (
     RefusalSeen,
     StreamsSeen,
 )
-from instep_tapi.facts.times import duration_s
 
 __all__ = ["RULES"]
 
@@ -252,9 +251,7 @@ def _pause_that_ended_it(seen: ConnectionSeen, ahead_us: int) -> tuple[int, int]
 
 def _young_us(type_: DeclaredType) -> float:
     """The age below which a record is in the log for certain, whatever was appended since."""
-    if type_.compacts:
-        return (type_.delay_s or 0) * 0.9e6 - _MARGIN_US
-    return (duration_s(type_.members.get("record-retention")) or 0) * 0.9e6 - _MARGIN_US
+    return (type_.whole_for_s or 0) * 0.9e6 - _MARGIN_US
 
 
 def _judged(log: Log) -> DeclaredType | None:
@@ -268,9 +265,7 @@ def _slow_kept(log: Log) -> Iterator[Verdict]:
     type_ = _judged(log)
     if type_ is None:
         return
-    retention_s = (
-        type_.retention_s if type_.compacts else duration_s(type_.members.get("record-retention"))
-    )
+    kept_s = type_.place_kept_s
     closed: list[Reading] = []
     for reading in log.readings:
         connection, ahead_us = reading.connection, reading.ahead_us
@@ -285,8 +280,8 @@ def _slow_kept(log: Log) -> Iterator[Verdict]:
             ended_in is None
             or not _another_went_on(log, reading, ended_in[0])
             or (
-                retention_s is not None
-                and ended_in[1] + ahead_us - connection.appended_us > retention_s * 0.9e6
+                kept_s is not None
+                and ended_in[1] + ahead_us - connection.appended_us > kept_s * 0.9e6
             )
         ):
             continue

@@ -24,7 +24,6 @@ from instep_tapi.conformance.observations import (
     RecordSeen,
 )
 from instep_tapi.facts.stream_profile import TAPI_2_1_3
-from instep_tapi.facts.times import duration_s
 
 __all__ = ["RULES"]
 
@@ -273,10 +272,8 @@ def _token_record(log: Log, reading: Reading) -> Delivered | None:
 def _outlived(type_: DeclaredType, token: Delivered, reading: Reading, share: float = 0.9) -> bool:
     """Whether a token may be too old to be used (5.8)."""
     age_us = reading.opened_provider_us - token.append_us
-    if type_.compacts:
-        return age_us > (type_.retention_s or 0) * share * 1e6 - _MARGIN_US
-    retention_s = duration_s(type_.members.get("record-retention"))
-    return retention_s is None or age_us > retention_s * share * 1e6 - _MARGIN_US
+    kept_s = type_.place_kept_s
+    return kept_s is None or age_us > kept_s * share * 1e6 - _MARGIN_US
 
 
 def _after_token(log: Log) -> Iterator[Verdict]:

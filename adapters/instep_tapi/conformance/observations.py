@@ -105,6 +105,22 @@ class DeclaredType:
             and delay < retention
         )
 
+    @property
+    def whole_for_s(self) -> float | None:
+        """The age up to which the log has each record, superseded or not; None: it is not
+        stated.
+        """
+        return self.delay_s if self.compacts else self._record_retention_s
+
+    @property
+    def place_kept_s(self) -> float | None:
+        """The age up to which a reader's place in the log is kept; None: it is not stated."""
+        return self.retention_s if self.compacts else self._record_retention_s
+
+    @property
+    def _record_retention_s(self) -> float | None:
+        return duration_s(self.members.get("record-retention"))
+
 
 @dataclass(slots=True, eq=False)
 class DeclaredStream:

@@ -25,7 +25,7 @@ from instep_tapi.source import TapiSource
 
 __all__ = ["PROBED", "Probe", "probe_source"]
 
-PROBED: Final = {"hold_records": 2_000, "hold_bytes": 1024 * 1024}
+PROBED: Final = {"hold_records": 500, "hold_bytes": 256 * 1024}
 """Options of a source that is probed. What is read is judged at once: a reader that waits shall be
 felt by the provider.
 """
@@ -35,6 +35,8 @@ _MAX_RECONNECT_S: Final = 10.0
 _SLOW_SHARE: Final = 0.1
 _AWAY_SHARE: Final = 0.03
 _SLOW_TIMES: Final = 3
+_UNREAD_BYTES: Final = 64 * 1024
+"""What the operating system is to hold for us while we read nothing."""
 _SECOND_SHARE: Final = 0.35
 _SETTLED_S: Final = 6.0
 _SETTLED_SHARE: Final = 0.1
@@ -263,13 +265,21 @@ class _Stream:
 
     async def pause(self, seconds: float) -> bool:
         """Read nothing for so long; returns whether the connection had ended meanwhile."""
-        if self._feed is None or self._feed.tap is None:
+        feed = self._feed
+        if feed is None or feed.tap is None:
             return False
         self._ended.clear()
         self._reading.clear()
-        self._feed.tap.reading_paused()
+        feed.limit_unread(_UNREAD_BYTES)
+        feed.tap.reading_paused()
         await asyncio.sleep(seconds)
-        self._feed.tap.reading_resumed()
+        if self._feed is feed:
+            feed.tap.reading_resumed()
+            if not feed.backed_up:
+                self._note(
+                    f"{self.name}: all that came while we read nothing fits into our buffer: the"
+                    " provider did not feel a slow client"
+                )
         self._reading.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(_RECONNECT_S):

@@ -135,6 +135,16 @@ class BufferedFeed(Feed):
         if self.tap is not None:
             self.tap.pongs_withheld()
 
+    def limit_unread(self, size_bytes: int) -> None:
+        """Have the operating system hold about so many bytes that we have not read, for the
+        provider to feel a slow reader; where no socket is at hand, as many as it likes.
+        """
+
+    @property
+    def backed_up(self) -> bool:
+        """Whether so much waits for a `receive` that nothing more is read."""
+        return self._is_full
+
     def abandon(self, why: SourceError) -> None:
         """Make `receive` raise this error once all that has arrived is taken."""
         self._end(why)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from math import inf
 
 from instep.conformance import (
-    Event,
     MessageReceived,
-    MessagesSkipped,
+    MeteredRecorder,
     PongSent,
     PongsWithheld,
     ReadingPaused,
@@ -27,24 +24,17 @@ def now_us() -> int:
 class FeedTap:
     """Gives the events of connection number `connection` to a recorder; see `SourceTap`."""
 
-    def __init__(
-        self,
-        connection: int,
-        recorder: Callable[[Event], None],
-        room: Callable[[], int] | None,
-    ) -> None:
+    def __init__(self, connection: int, recorder: MeteredRecorder) -> None:
         self._connection = connection
         self._recorder = recorder
-        self._room = room
 
     def messages_taken(self, messages: list[bytes]) -> None:
         """These messages came; those that there is no room for are skipped."""
-        at_us = now_us()
-        room = inf if self._room is None else self._room()
+        room = self._recorder.room()
+        at_us = now_us() if room else 0
         for number, content in enumerate(messages):
             if room <= 0:
-                skipped = len(messages) - number
-                self._recorder(MessagesSkipped(at_us, self._connection, skipped))
+                self._recorder.skip(len(messages) - number)
                 break
             room -= len(content)
             self._recorder(MessageReceived(at_us, self._connection, content))

@@ -8,6 +8,7 @@ decodes all that has arrived at once.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final, cast
@@ -156,6 +157,12 @@ class WebSocketFeed(WSListener, BufferedFeed):
         self._withholds_pongs = True
         self._ping_received.set()
         super().withhold_pongs()
+
+    def limit_unread(self, size_bytes: int) -> None:
+        if self._transport is not None:
+            found = self._transport.underlying_transport.get_extra_info("socket")
+            if found is not None:
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size_bytes)
 
     # -- events of the socket --------------------------------------------------------------------
 

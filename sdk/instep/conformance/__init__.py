@@ -22,6 +22,7 @@ from instep.conformance.events import (
 )
 from instep.conformance.judging import ConformanceReport, RuleResult, RuleStatus, TraceJudge, judge
 from instep.conformance.live import LiveJudge
+from instep.conformance.metering import MeteredRecorder
 from instep.conformance.rules import (
     HELD,
     NOTHING,
@@ -33,6 +34,7 @@ from instep.conformance.rules import (
     RuleBook,
     RuleBroken,
     RuleLevel,
+    UnjudgedClause,
     Verdict,
 )
 from instep.conformance.trace import TraceRing, event_line, read_events
@@ -52,6 +54,7 @@ __all__ = [
     "LiveJudge",
     "MessageReceived",
     "MessagesSkipped",
+    "MeteredRecorder",
     "Observer",
     "PongSent",
     "PongsWithheld",
@@ -69,6 +72,7 @@ __all__ = [
     "RuleStatus",
     "TraceJudge",
     "TraceRing",
+    "UnjudgedClause",
     "Verdict",
     "event_line",
     "judge",

@@ -7,17 +7,18 @@ from typing import Final
 
 __all__ = ["JudgingBudget"]
 
-_PROCESSOR_SHARE: Final = 0.0125
-_CLOCK_SHARE: Final = 0.002
-"""A consumer that waits for its peer most of the time is to spend little on it, too."""
+_SHARE: Final = 0.0075
+"""What is not counted, such as the longer way of an envelope that is judged, may cost twice as
+much.
+"""
 _MOST_S: Final = 0.01
 _PROCESSORS: Final = 4
 """More than a process of Python keeps busy."""
 
 
 class JudgingBudget:
-    """Seconds of processor time that may be spent on judging: 1.25 of a hundred that the process
-    takes, and 0.2 of a hundred that pass. All that is judged in a process shares one.
+    """Seconds of processor time that may be spent on judging: 0.75 of a hundred that the process
+    takes. All that is judged in a process shares one.
 
     Args:
         processor_s: The processor time that the process has taken.
@@ -37,22 +38,18 @@ class JudgingBudget:
         self.spent_s = 0.0
         """All that was spent."""
         self._left_s = 0.0
-        self._earned_s = self._earnings_s()
-
-    def _earnings_s(self) -> float:
-        return self.processor_s() * _PROCESSOR_SHARE + self.clock_s() * _CLOCK_SHARE
+        self._earned_s = 0.0
 
     def left_s(self) -> float:
         """What may be spent now; negative: more was spent than there was."""
-        earned_s = self._earnings_s()
+        earned_s = self.processor_s() * _SHARE
         self._left_s = min(self.most_s, self._left_s + earned_s - self._earned_s)
         self._earned_s = earned_s
         return self._left_s
 
     def wait_s(self, wanted_s: float) -> float:
         """How long it takes at least until so much may be spent, by the clock."""
-        most_share = _PROCESSOR_SHARE * _PROCESSORS + _CLOCK_SHARE
-        return max(0.0, wanted_s - self._left_s) / most_share
+        return max(0.0, wanted_s - self._left_s) / (_SHARE * _PROCESSORS)
 
     def spend(self, seconds: float) -> None:
         """Take off what was spent, in seconds of the processor."""

@@ -27,6 +27,7 @@ __all__ = [
     "RuleBroken",
     "RuleHeld",
     "RuleLevel",
+    "UnjudgedClause",
     "Verdict",
 ]
 
@@ -136,6 +137,16 @@ class Observer:
         raise NotImplementedError
 
 
+class UnjudgedClause(msgspec.Struct, frozen=True):
+    """What a specification demands, and no rule is about."""
+
+    clause: str
+    text: str
+    """The statement in our own words."""
+    why: str
+    """Why it is not judged: what nobody can see from outside, or cannot tell apart."""
+
+
 class RuleBook(msgspec.Struct, frozen=True):
     """The rules of one protocol."""
 
@@ -143,3 +154,5 @@ class RuleBook(msgspec.Struct, frozen=True):
     title: str
     rules: tuple[Rule, ...]
     make_observer: Callable[[], Observer]
+    unjudged: tuple[UnjudgedClause, ...] = ()
+    """What the specification demands beside them."""

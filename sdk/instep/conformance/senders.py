@@ -26,6 +26,7 @@ from instep.conformance.rules import (
     RuleBook,
     RuleBroken,
     RuleLevel,
+    UnjudgedClause,
     Verdict,
 )
 from instep.model.ranges import Ranges
@@ -92,8 +93,8 @@ class NumbersCancelled(msgspec.Struct, frozen=True):
 
     sequence: str
     ranges: Sequence[tuple[int, int]]
-    back: bool = False
-    """Whether it takes that back."""
+    fills: bool = False
+    """Whether they are to count as received."""
 
 
 class NumbersAcknowledged(msgspec.Struct, frozen=True):
@@ -163,9 +164,17 @@ class _Sequence:
     """… and what told it."""
     cancelled: Ranges = field(default_factory=Ranges)
     cancel: Evidence | None = None
+    filled: Ranges = field(default_factory=Ranges)
+    """Numbers that were filled before any message came under them …"""
+    fill: Evidence | None = None
+    """… and what filled the last of them."""
     ids: dict[str, int] = field(default_factory=dict)
     last_number: int | None = None
     last: Evidence | None = None
+    stated_last: SequenceClosed | None = None
+    """What has stated the last number …"""
+    stated: Evidence | None = None
+    """… and its bytes."""
     closed: Evidence | None = None
     ended: Evidence | None = None
     first_number: int = 1
@@ -173,7 +182,7 @@ class _Sequence:
     @property
     def unsent(self) -> Ranges:
         """What its sender knows to be missing, and what never came."""
-        return self.missed - self.came - self.cancelled - self.acknowledged
+        return self.missed - self.came - self.cancelled - self.filled - self.acknowledged
 
 
 @dataclass(slots=True, eq=False)
@@ -268,14 +277,10 @@ class SenderObserver(Observer):
                     if step.ends:
                         sequence.ended = sequence.ended or evidence
                     yield _Closed(step, evidence, sequence, again)
+                    if step.last_number is not None:
+                        sequence.stated_last, sequence.stated = step, evidence
                 case NumbersCancelled():
-                    numbers = Ranges.of(*step.ranges)
-                    if step.back:
-                        sequence.cancelled.subtract(numbers)
-                    else:
-                        yield _Cancel(numbers, evidence, sequence)
-                        sequence.cancelled |= numbers
-                        sequence.cancel = evidence
+                    yield from _cancelled(step, evidence, sequence)
                 case NumbersAcknowledged():
                     self._acknowledged(step, evidence, sequence)
                 case NumbersRequested():
@@ -330,6 +335,20 @@ class SenderObserver(Observer):
         if missing - sequence.missed:
             sequence.told = evidence
         sequence.missed |= missing
+
+
+def _cancelled(
+    step: NumbersCancelled, evidence: Evidence, sequence: _Sequence
+) -> Iterator[_Cancel]:
+    numbers = Ranges.of(*step.ranges)
+    if step.fills:
+        sequence.cancelled.subtract(numbers)
+        sequence.filled |= numbers - sequence.came
+        sequence.fill = evidence
+    else:
+        yield _Cancel(numbers, evidence, sequence)
+        sequence.cancelled |= numbers
+        sequence.cancel = evidence
 
 
 def _shown(step: Step) -> str:
@@ -416,6 +435,10 @@ def _last_stated(seen: _Closed) -> Sequence[Verdict]:
     stated, highest = seen.step.last_number, seen.sequence.came.last
     if stated is None or highest is None:
         return NOTHING
+    before = seen.sequence.stated_last
+    if before is not None and before.last_number != stated:
+        reason = f"{before.last_number} was stated as the last number, and then {stated}"
+        return _broken(reason, seen.sequence.stated, seen.evidence)
     if stated >= highest:
         return HELD
     return _broken(f"{stated} is stated as the last number, and {highest} came", seen.evidence)
@@ -464,6 +487,18 @@ def _cancelled_kept(seen: _New | _Cancel) -> Sequence[Verdict]:
     return _broken(reason, cancel, seen.evidence)
 
 
+def _filled_kept(seen: _New) -> Sequence[Verdict]:
+    fill = seen.sequence.fill
+    if fill is None:
+        return NOTHING
+    if seen.message.number not in seen.sequence.filled:
+        return HELD
+    if seen.evidence.at_us - fill.at_us < _WAY_US:
+        return NOTHING
+    reason = f"message {seen.message.number} came, and its number was filled"
+    return _broken(reason, fill, seen.evidence)
+
+
 def _cancels_unacknowledged(seen: _Cancel) -> Sequence[Verdict]:
     both = seen.numbers - (seen.numbers - seen.sequence.acknowledged)
     if not both:
@@ -500,6 +535,7 @@ _JUDGES: Final[dict[str, tuple[tuple[type, ...], Judge]]] = {
     "none-after-end": ((_New, _Copy, _Closed), _none_after_end),
     "sent-again": ((_Closed,), _sent_again),
     "cancelled-kept": ((_New, _Cancel), _cancelled_kept),
+    "filled-kept": ((_New,), _filled_kept),
     "cancels-unacknowledged": ((_Cancel,), _cancels_unacknowledged),
     "gives-up": ((_Copy,), _gives_up),
 }
@@ -524,9 +560,11 @@ def sender_rules(
     title: str,
     rows: Sequence[SenderRule],
     observer: Callable[[], Observer],
+    unjudged: tuple[UnjudgedClause, ...],
 ) -> RuleBook:
     """The rules of a protocol from their rows."""
-    return RuleBook(protocol, title, tuple(_rule(protocol, title, row) for row in rows), observer)
+    rules = tuple(_rule(protocol, title, row) for row in rows)
+    return RuleBook(protocol, title, rules, observer, unjudged)
 
 
 def _rule(protocol: str, chapter: str, row: SenderRule) -> Rule:

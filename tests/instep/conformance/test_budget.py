@@ -1,4 +1,4 @@
-"""What may be spent on judging: a share of what the process takes, and of the time that passes."""
+"""What may be spent on judging: a share of what the process takes."""
 
 from __future__ import annotations
 
@@ -25,19 +25,30 @@ def test_nothing_is_there_before_anything_was_done() -> None:
     assert budget.left_s() == 0
 
 
-def test_both_shares_are_added_and_what_is_spent_is_taken_off() -> None:
+def test_a_share_of_the_processor_is_there_and_what_is_spent_is_taken_off() -> None:
     times, budget = made()
-    times.processor, times.clock = 10.0, 20.0
-    assert budget.left_s() == pytest.approx(0.165)
-    budget.spend(0.24)
-    assert budget.left_s() == pytest.approx(-0.075)
-    times.clock = 57.5
+    times.processor, times.clock = 10.0, 2_000.0
+    assert budget.left_s() == pytest.approx(0.075)
+    budget.spend(0.12)
+    assert budget.left_s() == pytest.approx(-0.045)
+    times.processor = 16.0
     assert budget.left_s() == pytest.approx(0.0)
+
+
+def test_what_the_process_took_before_counts() -> None:
+    budget = JudgingBudget(lambda: 2.0, lambda: 0.0, most_s=1.0)
+    assert budget.left_s() == pytest.approx(0.015)
+
+
+def test_time_that_passes_alone_gives_nothing() -> None:
+    times, budget = made()
+    times.clock = 1e9
+    assert budget.left_s() == 0
 
 
 def test_what_is_saved_up_is_bounded() -> None:
     times, budget = made(most_s=0.5)
-    times.clock = 1e9
+    times.processor = 1e9
     assert budget.left_s() == 0.5
 
 

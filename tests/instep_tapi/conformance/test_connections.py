@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,7 @@ from instep.conformance import (
 )
 from instep_tapi.conformance import connections
 from instep_tapi.conformance.book import tapi_rules
+from instep_tapi.conformance.observations import DeclaredType
 from instep_tapi.conformance.probe import probe_source
 from instep_tapi.options import read_options
 from instep_tapi.source import TapiSource
@@ -172,3 +175,45 @@ async def test_an_active_probing_meets_a_provider_of_one_client() -> None:
     assert _named(report, "broken") == {"second-client"}
     assert report.conforms
     assert any(isinstance(one, ConnectionRefused) and one.status == 403 for one in trace)
+
+
+@pytest.mark.parametrize(
+    ("storage", "retention", "details", "whole_for_s", "place_kept_s"),
+    [
+        ("COMPACTED", "FOREVER", ("1", "60"), 60.0, 3_600.0),
+        ("COMPACTED", "FOREVER", ("60", "60"), inf, inf),
+        ("TRUNCATED", "1440", None, 86_400.0, 86_400.0),
+        ("FULL_HISTORY", "FOREVER", None, inf, inf),
+        ("TRUNCATED", "a day", None, None, None),
+    ],
+)
+def test_how_long_a_log_keeps_what_is_decided_by_its_type(
+    storage: str,
+    retention: str,
+    details: tuple[str, str] | None,
+    whole_for_s: float | None,
+    place_kept_s: float | None,
+) -> None:
+    members: dict[str, Any] = {
+        "record-retention": retention,
+        "log-storage-strategy": f"LOG_STORAGE_STRATEGY_{storage}",
+    }
+    if details is not None:
+        delay, tombstones = details
+        members["compacted-log-details"] = {
+            "compaction-delay": delay,
+            "tombstone-retention": tombstones,
+        }
+    type_ = DeclaredType(members, "2.1.3")
+    assert (type_.whole_for_s, type_.place_kept_s) == (whole_for_s, place_kept_s)
+
+
+@pytest.mark.asyncio
+async def test_a_pause_that_the_provider_does_not_feel_is_noted() -> None:
+    notes: list[str] = []
+    context = topology_context("sndlib/polska", services=2)
+    async with Provider(context, ProviderSettings()) as provider:
+        source = TapiSource(read_options({"endpoints": [provider.url]}, "source"))
+        await probe_source(source, 1.0, lambda _: None, notes.append, active=True)
+    felt = [note for note in notes if "did not feel a slow client" in note]
+    assert {note.partition(":")[0] for note in felt} == {"network", "alarms"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -98,6 +98,7 @@ class World:
             self.settings,
             faults=self.faults,
             clock=clock,
+            log_ids=partial(random.Random(self.seed).getrandbits, 62),
         )
         for stream in self.provider.streams:
             stream.state = StreamState.ACTIVE
