@@ -27,6 +27,7 @@ from instep_sql.entities import journal, quarantine, shared_keys, unproven
 from instep_sql.entities.change_only import compose_records
 from instep_sql.entities.journal_epochs import begin_epoch
 from instep_sql.entities.key_reconciliation import (
+    KEY_SHARED,
     ReconciledRecords,
     SharedKeyError,
     find_tombstones,
@@ -272,7 +273,7 @@ def write_records(  # noqa: PLR0913 - three callers, one way to write
     separated, moved = shared_keys.separate(connection, dialect, stream, records)
     written = write(separated)
     if moved:
-        shared = {**written.deviations, shared_keys.DEVIATION: moved}
+        shared = {**written.deviations, KEY_SHARED: moved}
         written = msgspec.structs.replace(written, deviations=shared)
     return written
 

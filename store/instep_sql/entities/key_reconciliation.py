@@ -32,6 +32,7 @@ from instep_sql.entities.streams import StreamRow
 from instep_sql.stored_entities import StoredRecord, find_headers, find_records
 
 __all__ = [
+    "KEY_SHARED",
     "ReconciledRecords",
     "SharedKeyError",
     "Tombstone",
@@ -44,6 +45,7 @@ __all__ = [
     "shared_key",
 ]
 
+KEY_SHARED: Final = "key-shared"
 UUID_CASE: Final = "uuid-case"
 _RENAME: Final = text("UPDATE instep_entity SET key = :new WHERE stream_no = :no AND key = :old")
 _REMOVE: Final = text("DELETE FROM instep_entity WHERE stream_no = :no AND key = :key")
@@ -204,6 +206,13 @@ class _Rows:
             return list(rows)
         return [row for row in rows if row.key != shared_key(record.key, row.entity_class)]
 
+    def shares_key(self, record: Record) -> bool:
+        """Whether the stream names this entity by a uuid that one of another class has, too."""
+        if record.key != record.uuid:
+            return False
+        rows = self.by_uuid[folded_uuid(record.uuid)]
+        return len(rows) > 1 and any(row.entity_class != record.entity_class for row in rows)
+
     def _at(self, key: str) -> list[_Row]:
         """The rows at the place of a key that is a whole address."""
         rows = self.by_uuid.get(folded_uuid(_uuid_in(key)), ())
@@ -296,7 +305,7 @@ def _reconcile_keys(  # noqa: C901 - one step after the other
     ends: dict[str, Tombstone] = {}
     joined: list[tuple[Record, _Row | None]] = []
     unresolved: dict[str, None] = {}
-    respelled = 0
+    respelled = shared = 0
     for record in records:
         if _is_change(record, known_keys):
             joined.append((record, None))
@@ -332,6 +341,7 @@ def _reconcile_keys(  # noqa: C901 - one step after the other
         if row is None:
             row = rows.add(_Row(record, None))
         row.claimed = True
+        shared += rows.shares_key(record)
         joined.append((record, row))
     add_tombstones(connection, dialect, stream.no, ends.values())
     if unresolved and not (position.baseline_pending or _owes_baseline(connection, stream.no)):
@@ -342,7 +352,9 @@ def _reconcile_keys(  # noqa: C901 - one step after the other
             for record, row in joined
         ],
         tuple(unresolved),
-        deviations={UUID_CASE: respelled} if respelled else {},
+        deviations={
+            kind: times for kind, times in ((UUID_CASE, respelled), (KEY_SHARED, shared)) if times
+        },
     )
 
 
