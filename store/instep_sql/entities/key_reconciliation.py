@@ -22,12 +22,12 @@ from instep.model.alike import agrees, completed
 from instep.model.entities import folded_uuid, is_uuid
 from instep.model.json_merge import prefixes
 from instep.model.ordering import is_later, supersedes
-from instep.model.position import Position
+from instep.model.position import Phase, Position
 from instep.model.records import Record
 from instep_sql.derived.statements import rename_key
 from instep_sql.engine.bulk_writes import StoredTable, excluded, typed
 from instep_sql.engine.dialect import Dialect, json_array
-from instep_sql.entities import change_only
+from instep_sql.entities import change_only, unproven
 from instep_sql.entities.streams import StreamRow
 from instep_sql.stored_entities import StoredRecord, find_headers, find_records
 
@@ -98,6 +98,8 @@ class ReconciledRecords(msgspec.Struct, frozen=True):
     """The keys of what the baseline shows: `mark_proven`, once the records are written."""
     deviations: dict[str, int] = {}
     """Of the provider."""
+    proven: int = 0
+    """Of an aligned stream: unproven entities whose rows others have taken over."""
 
 
 class Tombstone(msgspec.Struct, frozen=True, gc=False):
@@ -150,7 +152,11 @@ class _Row:
 class _Rows:
     """The rows of the entities of a batch; updated as the batch is read."""
 
-    def __init__(self, stored: Iterable[StoredRecord]) -> None:
+    def __init__(self, stored: Iterable[StoredRecord], *, counts: bool) -> None:
+        self.counts = counts
+        """Whether it matters how many rows are unproven."""
+        self.proven = 0
+        """Of those that were removed."""
         self.by_key: dict[str, _Row] = {}
         self.by_uuid: dict[str, list[_Row]] = {}
         for one in stored:
@@ -299,7 +305,8 @@ def _reconcile_keys(  # noqa: C901 - one step after the other
     names = {r.key for r in records} | {r.uuid or _uuid_in(r.key) for r in records} - {""}
     names.update(*(prefixes(record.key) for record in records if not record.whole))
     names |= _other_spellings(connection, stream, names)
-    rows = _Rows(find_headers(connection, dialect, stream.no, names))
+    counts = position.phase is Phase.ALIGNED and position.unproven > 0
+    rows = _Rows(find_headers(connection, dialect, stream.no, names), counts=counts)
     ended = _by_name(find_tombstones(connection, dialect, stream.no, names))
     known_keys = rows.by_key.keys() | {record.key for record in records}
     ends: dict[str, Tombstone] = {}
@@ -355,6 +362,7 @@ def _reconcile_keys(  # noqa: C901 - one step after the other
         deviations={
             kind: times for kind, times in ((UUID_CASE, respelled), (KEY_SHARED, shared)) if times
         },
+        proven=rows.proven,
     )
 
 
@@ -475,11 +483,15 @@ def _rename(
     if there is not None and not moves:
         row.stored = there.stored
     if obsolete is not None:
+        if rows.counts:
+            rows.proven += unproven.count_among(connection, dialect, stream.no, [obsolete])
         connection.execute(_REMOVE, {"no": stream.no, "key": obsolete})
         if stream.change_only:
             change_only.forget_parts(connection, dialect, stream.no, [obsolete])
     if moves:
         connection.execute(_RENAME, {"no": stream.no, "old": old, "new": new})
+        if stream.singled_out:
+            unproven.rename(connection, stream.no, old, new)
         rename_key(connection, stream.no, stream.kept.statements, old, new)
         if stream.change_only:
             change_only.rename_parts(connection, stream.no, old, new)
