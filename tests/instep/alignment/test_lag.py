@@ -48,6 +48,6 @@ def test_a_position_with_unproven_entities_is_renewed_each_minute(
     unproven: int, quiet_s: int, due: bool
 ) -> None:
     """Others may have proven some, which a commit takes over."""
-    lag = LagMonitor(StreamInfo("s", "wss://a", "tapi"), 0, AlignmentSettings())
+    lag = LagMonitor(StreamInfo(id="s", origin="wss://a", kind="tapi"), 0, AlignmentSettings())
     lag.raise_watermark(quiet_s * 1_000_000)
     assert lag.heartbeat_due(Position(unproven=unproven)) is due
