@@ -238,8 +238,7 @@ async def test_whatever_is_committed_the_count_is_what_the_rows_say(
                 case "state":
                     await at.state(names)
                 case "claim":
-                    key, uuid = names
-                    await at.state(key, uuid=uuid, by_uuid=stream is BASELINE)
+                    await at.state(names[0], uuid=names[1], by_uuid=stream is BASELINE)
                 case "end":
                     await at.end(names)
                 case "single_out":
