@@ -34,7 +34,8 @@ DEVIATIONS: Final[dict[str, str]] = {
     "authenticity-failed": "a record-authenticity-token does not fit its record (TR-548 3.10)",
     "severity-against-state": "a legacy severity is CLEARED, its detector is not (TR-548 4.4)",
     "retention-below-delay": "tombstone-retention is below compaction-delay (TR-548 4.3.4)",
-    "key-shared": "two classes have one entity-key in a stream, where it is unique (TR-548 3.10)",
+    "key-shared": "two classes have one entity-key in a stream, where it is unique, or one uuid"
+    " that the stream uses as a key (TR-548 3.10)",
     "uuid-case": "one uuid is spelled in upper and in lower case (RFC 4122 3)",
     "create-update-part": "a CREATE_UPDATE that states little, where it is whole (v3.2 5.2);"
     " where it is a part, set tapi = 2.1.3",

@@ -47,6 +47,7 @@ __all__ = [
     "lock_stream",
     "receiver_is_at",
     "set_position",
+    "stored_unproven",
     "stream_is_at",
     "take_over",
 ]
@@ -63,6 +64,7 @@ _ADVANCE_STREAM: Final = f"""
     WHERE id = ? AND ordinal = ?
 """
 _SET_POSITION: Final = text("UPDATE instep_stream SET position = :position WHERE id = :no")
+_POSITION: Final = text("SELECT position FROM instep_stream WHERE id = :no")
 _STREAM_IS_AT: Final = text("""
     SELECT position FROM instep_stream WHERE id = :no AND updated_at_us = :now_us
 """)
@@ -160,6 +162,13 @@ def set_position(connection: Connection, no: int, position: Position) -> None:
     connection.execute(_SET_POSITION, {"no": no, "position": dump_position(position)})
 
 
+def stored_unproven(connection: Connection, no: int) -> int:
+    """How many entities are unproven by the stored position: others than the consumer may have
+    proven some since its last commit.
+    """
+    return decode_position(connection.execute(_POSITION, {"no": no}).scalar_one()).unproven
+
+
 def stream_is_at(connection: Connection, no: int, position: Position, now_us: int) -> bool:
     """Whether the last commit on the stream was the one that led to this position at that time.
 
@@ -176,7 +185,7 @@ def dump_position(position: Position) -> str:
 
 def _as_given(position: Position) -> Position:
     """The same position without what a commit adds to it."""
-    return msgspec.structs.replace(position, baseline_pending=True, unknown={})
+    return msgspec.structs.replace(position, baseline_pending=True, unknown={}, unproven=0)
 
 
 def count_deviations(

@@ -122,6 +122,8 @@ class SmallProvider:
         self.log = list(log)
         self.context = b"{}"
         self.status = "200 OK"
+        self.resources: dict[str, bytes] = {}
+        """What it answers of the resources below the context, which it else has not."""
         self.refuses_latest = ""
         """The status with which it refuses `start_from=latest`; empty: it does not."""
         self.opened_at: list[str] = []
@@ -165,6 +167,8 @@ class SmallProvider:
         elif peer.target == CONTEXT:
             self.readings += 1
             await peer.answer(self.context, status=self.status)
+        elif (name := peer.target.removeprefix(f"{CONTEXT}/")) in self.resources:
+            await peer.answer(self.resources[name])
         elif self.single is not None and "/node=" in peer.target:
             name = peer.target.rpartition("=")[2]
             self.singles.append(name)

@@ -50,6 +50,7 @@ def fidelity(
 
 
 _US = 1_000_000
+_UNPROVEN_HEARTBEAT_S = 60.0
 
 
 class LagMonitor:
@@ -79,9 +80,13 @@ class LagMonitor:
         return fidelity(self.read_delay_s, stream.compaction_delay_s, stream.tombstone_retention_s)
 
     def heartbeat_due(self, position: Position) -> bool:
-        """Whether the stored watermark is so old that it is worth a commit of its own."""
+        """Whether the stored watermark is so old that it is worth a commit of its own. While
+        entities are unproven, it is sooner: others may have proven some, which a commit takes over.
+        """
         keeps_s = retention_s(self._stream)
         longest_s = min(self.settings.heartbeat_s, float("inf") if keeps_s is None else keeps_s / 4)
+        if position.unproven:
+            longest_s = min(longest_s, _UNPROVEN_HEARTBEAT_S)
         return self.watermark_us - position.watermark_us > longest_s * _US
 
     def opened(self, now_us: int) -> None:

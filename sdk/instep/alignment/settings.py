@@ -30,7 +30,7 @@ class AlignmentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Entities removed with one commit, so that new records are never kept waiting for long."""
     heartbeat_s: Seconds = 900.0
     """A silent stream's position is renewed this often, so that a restart knows how long it was
-    away.
+    away; while entities of it are unproven, at least once a minute.
     """
     lost_realigns: Annotated[int, msgspec.Meta(ge=0)] = 2
     """Realignments in a row, begun at once, because of the read delay alone. After them the stream

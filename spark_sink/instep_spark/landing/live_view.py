@@ -38,7 +38,7 @@ from instep_spark.identity import (
 from instep_spark.lake.sql.supersede import ENTITY, OUTDATED, RECORD
 from instep_spark.landing.writers.base import Writer
 
-__all__ = ["estimate_sweep", "identities", "live", "unresolved"]
+__all__ = ["count_unproven", "estimate_sweep", "identities", "live", "unresolved"]
 
 _LIVE: Final = """
     SELECT {columns}, class, lineage, coalesce(folded_attempt, attempt) AS attempt, ends, partition,
@@ -144,6 +144,7 @@ _SWEEP_ESTIMATE: Final = """
         sum(CASE WHEN attempt < {attempt} THEN 1 ELSE 0 END) AS unmarked
     FROM ({live}) AS live GROUP BY class
 """
+_UNPROVEN: Final = "SELECT count(*) AS records FROM ({live}) AS live WHERE NOT proven"
 _KNOWN: Final = """
     SELECT DISTINCT key, uuid, parent_address FROM {{changes}}
     WHERE consumer = {consumer} AND stream = {stream} AND NOT ends
@@ -373,6 +374,12 @@ def estimate_sweep(writer: Writer, consumer: str, stream: str, attempt: int) -> 
         sum(unmarked for _, unmarked in by_class.values()),
         by_class,
     )
+
+
+def count_unproven(writer: Writer, consumer: str, stream: str) -> int:
+    """How many entities of a stream the last sweep has left without knowing of them (A22)."""
+    query = _UNPROVEN.format(live=live(writer, consumer, stream))
+    return int(writer.query(query)["records"][0].as_py())
 
 
 def identities(

@@ -10,6 +10,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Self, TypeVar, Unpack
 
+import msgspec
+
 from instep.errors import SinkError
 from instep.model.batches import Batch, CommitResult
 from instep.model.freshness import StreamReport
@@ -22,6 +24,7 @@ from instep_spark.landing.commit import LandingTables
 from instep_spark.landing.grouping import WaitingBatch, group_size, wait_s
 from instep_spark.landing.retirement import retire
 from instep_spark.landing.stream_metadata import StreamMetadata
+from instep_spark.landing.unproven_counts import UnprovenCounts
 from instep_spark.landing.writers.base import Writer
 from instep_spark.landing.writers.delta_rs import DeltaRsWriter
 from instep_spark.options import DeltaOptions, DeltaSinkOptions
@@ -75,6 +78,7 @@ class DeltaSink(Sink):
         self._writer = create_writer(self.options)
         self._landing: LandingTables | None = None
         self._stream_metadata: StreamMetadata | None = None
+        self._unproven: UnprovenCounts | None = None
         self._consumer: str | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="instep-delta")
         self._waiting = GatheringQueue[_PendingBatch](
@@ -93,6 +97,7 @@ class DeltaSink(Sink):
         self._consumer = consumer
         self._landing = LandingTables(self._writer, self.options, consumer, self._clock_us)
         self._stream_metadata = StreamMetadata(self._writer, consumer, self._clock_us)
+        self._unproven = UnprovenCounts(self._writer, consumer, self._now_s)
 
     async def known_streams(self) -> list[StreamInfo]:
         """See `Sink`."""
@@ -253,7 +258,13 @@ class DeltaSink(Sink):
         for batch in batches:
             if batch.deviations:
                 stream_metadata.count(batch.stream, batch.deviations)
-        return results
+        return [self._counted(*one) for one in zip(batches, results, strict=True)]
+
+    def _counted(self, batch: Batch, result: CommitResult | SinkError) -> CommitResult | SinkError:
+        if isinstance(result, SinkError) or self._unproven is None:
+            return result
+        more = self._unproven.landed(batch)
+        return msgspec.structs.replace(result, kept=more) if more else result
 
     async def _run(self, work: Callable[[], T]) -> T:
         """Run in the worker thread; a commit that has begun comes to its end, whoever waits."""

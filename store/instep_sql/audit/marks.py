@@ -23,7 +23,7 @@ from instep_sql.audit.reading import MarksByChange, MarksByKey, MarksByUuid
 from instep_sql.audit.statements import AuditStatements
 from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import Dialect, json_array
-from instep_sql.entities import change_only, commit, streams
+from instep_sql.entities import change_only, commit, streams, unproven
 from instep_sql.fencing import lock_stream
 from instep_sql.options import SqlOptions
 from instep_sql.projections.projection import Projection
@@ -228,6 +228,7 @@ class SqlAuditMarks:
             by_uuid=self._by_uuid,
             now_us=self._clock_us(),
         )
+        unproven.recount(connection, row)
         commit.derive_changed(connection, self._dialect, row, self._projections, self._clock_us())
         self._reading.repaired(connection, row.position, keys)
         connection.execute(self._sql.repaired, values)

@@ -27,6 +27,7 @@ from instep_sql.entities import journal, quarantine, shared_keys, unproven
 from instep_sql.entities.change_only import compose_records
 from instep_sql.entities.journal_epochs import begin_epoch
 from instep_sql.entities.key_reconciliation import (
+    KEY_SHARED,
     ReconciledRecords,
     SharedKeyError,
     find_tombstones,
@@ -88,6 +89,7 @@ def commit(  # noqa: PLR0913 - all that one transaction writes
     6. `handle` gives the user's handlers the changes.
     7. The journal and what is derived are trimmed to their retention.
     """
+    elsewhere = _proven_elsewhere(connection, stream, batch.position)
     fencing.advance_stream(connection, dialect, stream.no, batch, now_us)
     if options.journal is not Journal.OFF:
         begin_epoch(connection, dialect, now_us)
@@ -104,8 +106,9 @@ def commit(  # noqa: PLR0913 - all that one transaction writes
             now_us=now_us,
             separate=separate,
         )
-    _follow_unknown(connection, dialect, stream, batch.position, written)
-    more = _note_unproven(connection, dialect, options, stream, batch, now_us) - written.proven
+    position = _follow_unknown(connection, dialect, stream, batch.position, written)
+    more = _note_unproven(connection, dialect, options, stream, batch, now_us)
+    more -= written.proven + elsewhere
     result = CommitResult(
         written=written.written,
         deleted=written.deleted,
@@ -132,10 +135,10 @@ def commit(  # noqa: PLR0913 - all that one transaction writes
                 batch.position.attempt_started_at_us,
                 done=swept.done,
             )
-    if result.sweep_done or _is_heartbeat(batch):
-        # Between commits, an audit may have proven some.
+    if result.sweep_done:
         counted = unproven.count(connection, stream.no)
-        result = msgspec.structs.replace(result, kept=counted - batch.position.unproven)
+        result = msgspec.structs.replace(result, kept=counted - position.unproven)
+    _complete_position(connection, stream, batch.position, position, result.kept)
     # After the sweep: what it has removed counts as changed, too.
     derive_changed(connection, dialect, stream, projections, now_us)
     if batch.unreadable:
@@ -164,8 +167,8 @@ def commit(  # noqa: PLR0913 - all that one transaction writes
 
 def _follow_unknown(
     connection: Connection, dialect: Dialect, stream: StreamRow, before: Position, written: Written
-) -> None:
-    """Keep with the position what the records name and nothing has stated."""
+) -> Position:
+    """The position, with what the records name and nothing has stated."""
     if settled := stream.unknown - before.unknown.keys():
         # What they change is stated now, or has ended.
         quarantine.drop_keys(connection, dialect, stream.no, settled, QUARANTINE_REASON)
@@ -173,8 +176,24 @@ def _follow_unknown(
     if written.unresolved_keys:
         # An end under an unknown key may be about an entity that only a GET has shown.
         position = msgspec.structs.replace(position, baseline_pending=True)
-    if position is not before:
-        fencing.set_position(connection, stream.no, position)
+    return position
+
+
+def _proven_elsewhere(connection: Connection, stream: StreamRow, before: Position) -> int:
+    """How many entities an audit or a replay has proven since the consumer's last commit."""
+    if not before.unproven:
+        return 0
+    return before.unproven - fencing.stored_unproven(connection, stream.no)
+
+
+def _complete_position(
+    connection: Connection, stream: StreamRow, given: Position, found: Position, kept: int
+) -> None:
+    """Store with the position what only the commit could find out."""
+    if kept:
+        found = msgspec.structs.replace(found, unproven=max(0, found.unproven + kept))
+    if found is not given:
+        fencing.set_position(connection, stream.no, found)
 
 
 def _note_unproven(
@@ -213,14 +232,6 @@ def _note_unproven(
             now_us=now_us,
         )
     return more
-
-
-def _is_heartbeat(batch: Batch) -> bool:
-    """Whether it moves an aligned stream and nothing else, while entities of it are unproven."""
-    position = batch.position
-    if position.phase is not Phase.ALIGNED or not position.unproven:
-        return False
-    return not (batch.records or batch.unreadable or batch.proofs or batch.sweep)
 
 
 def derive_changed(
@@ -272,7 +283,7 @@ def write_records(  # noqa: PLR0913 - three callers, one way to write
     separated, moved = shared_keys.separate(connection, dialect, stream, records)
     written = write(separated)
     if moved:
-        shared = {**written.deviations, shared_keys.DEVIATION: moved}
+        shared = {**written.deviations, KEY_SHARED: moved}
         written = msgspec.structs.replace(written, deviations=shared)
     return written
 
@@ -344,7 +355,7 @@ def _write_records(
         written == stated,
         joined.deviations,
         unknown,
-        before - after,
+        before - after + joined.proven,
     )
 
 

@@ -23,16 +23,17 @@ from instep.model.columns import all_whole
 from instep.model.entities import folded_uuid, is_uuid
 from instep.model.json_merge import prefixes
 from instep.model.ordering import is_later, supersedes
-from instep.model.position import Position
+from instep.model.position import Phase, Position
 from instep.model.records import Record
 from instep_sql.derived.statements import rename_key
 from instep_sql.engine.bulk_writes import StoredTable, excluded, typed
 from instep_sql.engine.dialect import Dialect, json_array
-from instep_sql.entities import change_only
+from instep_sql.entities import change_only, unproven
 from instep_sql.entities.streams import StreamRow
 from instep_sql.stored_entities import StoredRecord, find_headers, find_records
 
 __all__ = [
+    "KEY_SHARED",
     "ReconciledRecords",
     "SharedKeyError",
     "Tombstone",
@@ -45,6 +46,7 @@ __all__ = [
     "shared_key",
 ]
 
+KEY_SHARED: Final = "key-shared"
 UUID_CASE: Final = "uuid-case"
 _token: Final = attrgetter("token")
 _ends: Final = attrgetter("ends")
@@ -99,6 +101,8 @@ class ReconciledRecords(msgspec.Struct, frozen=True):
     """The keys of what the baseline shows: `mark_proven`, once the records are written."""
     deviations: dict[str, int] = {}
     """Of the provider."""
+    proven: int = 0
+    """Of an aligned stream: unproven entities whose rows others have taken over."""
 
 
 class Tombstone(msgspec.Struct, frozen=True, gc=False):
@@ -151,7 +155,11 @@ class _Row:
 class _Rows:
     """The rows of the entities of a batch; updated as the batch is read."""
 
-    def __init__(self, stored: Iterable[StoredRecord]) -> None:
+    def __init__(self, stored: Iterable[StoredRecord], *, counts: bool) -> None:
+        self.counts = counts
+        """Whether it matters how many rows are unproven."""
+        self.proven = 0
+        """Of those that were removed."""
         self.by_key: dict[str, _Row] = {}
         self.by_uuid: dict[str, list[_Row]] = {}
         for one in stored:
@@ -206,6 +214,13 @@ class _Rows:
         if record.entity_class:
             return list(rows)
         return [row for row in rows if row.key != shared_key(record.key, row.entity_class)]
+
+    def shares_key(self, record: Record) -> bool:
+        """Whether the stream names this entity by a uuid that one of another class has, too."""
+        if record.key != record.uuid:
+            return False
+        rows = self.by_uuid[folded_uuid(record.uuid)]
+        return len(rows) > 1 and any(row.entity_class != record.entity_class for row in rows)
 
     def _at(self, key: str) -> list[_Row]:
         """The rows at the place of a key that is a whole address."""
@@ -296,13 +311,14 @@ def _reconcile_keys(  # noqa: C901 - one step after the other
     names = {r.key for r in records} | {r.uuid or _uuid_in(r.key) for r in records} - {""}
     names.update(*(prefixes(record.key) for record in records if not record.whole))
     names |= _other_spellings(connection, stream, names)
-    rows = _Rows(find_headers(connection, dialect, stream.no, names))
+    counts = position.phase is Phase.ALIGNED and position.unproven > 0
+    rows = _Rows(find_headers(connection, dialect, stream.no, names), counts=counts)
     ended = _by_name(find_tombstones(connection, dialect, stream.no, names))
     known_keys = rows.by_key.keys() | {record.key for record in records}
     ends: dict[str, Tombstone] = {}
     joined: list[tuple[Record, _Row | None]] = []
     unresolved: dict[str, None] = {}
-    respelled = 0
+    respelled = shared = 0
     for record in records:
         if _is_change(record, known_keys):
             joined.append((record, None))
@@ -338,6 +354,7 @@ def _reconcile_keys(  # noqa: C901 - one step after the other
         if row is None:
             row = rows.add(_Row(record, None))
         row.claimed = True
+        shared += rows.shares_key(record)
         joined.append((record, row))
     add_tombstones(connection, dialect, stream.no, ends.values())
     if unresolved and not (position.baseline_pending or _owes_baseline(connection, stream.no)):
@@ -348,7 +365,10 @@ def _reconcile_keys(  # noqa: C901 - one step after the other
             for record, row in joined
         ],
         tuple(unresolved),
-        deviations={UUID_CASE: respelled} if respelled else {},
+        deviations={
+            kind: times for kind, times in ((UUID_CASE, respelled), (KEY_SHARED, shared)) if times
+        },
+        proven=rows.proven,
     )
 
 
@@ -469,11 +489,15 @@ def _rename(
     if there is not None and not moves:
         row.stored = there.stored
     if obsolete is not None:
+        if rows.counts:
+            rows.proven += unproven.count_among(connection, dialect, stream.no, [obsolete])
         connection.execute(_REMOVE, {"no": stream.no, "key": obsolete})
         if stream.change_only:
             change_only.forget_parts(connection, dialect, stream.no, [obsolete])
     if moves:
         connection.execute(_RENAME, {"no": stream.no, "old": old, "new": new})
+        if stream.singled_out:
+            unproven.rename(connection, stream.no, old, new)
         rename_key(connection, stream.no, stream.kept.statements, old, new)
         if stream.change_only:
             change_only.rename_parts(connection, stream.no, old, new)

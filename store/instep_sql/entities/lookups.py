@@ -132,6 +132,8 @@ def apply_proofs(
     ]
     if not rows:
         return 0
+    keys = [row.key for row in rows]
+    before = unproven.count_among(connection, dialect, stream.no, keys)
     changed = [row for row in rows if not proofs[row.key].exists or proofs[row.key].body]
     if changed:
         # What is proven leaves its lineage, so rule A3 finds nothing to compare with.
@@ -144,7 +146,7 @@ def apply_proofs(
     singled_out = [row for row in rows if row.unproven_reason]
     proven = [row for row in singled_out if proofs[row.key].exists]
     unproven.proven_singly(connection, stream, rows, proven, mode=mode, now_us=now_us)
-    return len(singled_out)
+    return before - unproven.count_among(connection, dialect, stream.no, keys)
 
 
 def _record(row: Row[Any], proof: EntityProof) -> Record:

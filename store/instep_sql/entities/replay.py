@@ -60,6 +60,7 @@ def replay(
     )
     if row.singled_out:
         unproven.prove_again(connection, row, row.position.attempt, mode=row.journal, now_us=now_us)
+    unproven.recount(connection, row)
     commit.derive_changed(connection, dialect, row, (), now_us)
     quarantine.mark_replayed(connection, entry, now_us)
     return done.written + done.deleted

@@ -15,7 +15,7 @@ from instep.model.streams import Mode, Retirement, StreamInfo
 from instep_sql import fencing
 from instep_sql.derived.statements import end_swept
 from instep_sql.engine.dialect import Dialect, json_array
-from instep_sql.entities import change_only, commit, journal, streams
+from instep_sql.entities import change_only, commit, journal, streams, unproven
 from instep_sql.entities.journal_epochs import begin_epoch
 from instep_sql.options import Journal, SqlOptions
 from instep_sql.projections.projection import Projection
@@ -85,7 +85,9 @@ def retire(
     if removed:
         _remove(connection, dialect, options, row, now_us, projections)
     left = int(connection.execute(_COUNT, {"no": row.no}).scalar_one())
-    if not left:
+    if left:
+        unproven.recount(connection, row)
+    else:
         streams.retire(connection, row.no, now_us)
     return Retirement(removed, left)
 

@@ -28,9 +28,8 @@ from instep_sql.entities.key_reconciliation import (
 )
 from instep_sql.entities.streams import StreamRow
 
-__all__ = ["DEVIATION", "are_met", "are_within", "separate"]
+__all__ = ["are_met", "are_within", "separate"]
 
-DEVIATION: Final = "key-shared"
 _FOUND: Final = "SELECT key, class FROM instep_entity WHERE stream_no = :no AND key IN {members}"
 _ANSWERED: Final = "DELETE FROM instep_tombstone WHERE stream_no = :no AND key = :key"
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
+import msgspec
 from sqlalchemy import Connection, Row, text
 
 from instep.model.batches import Batch, SweepStep
@@ -15,6 +16,7 @@ from instep.model.entities import ChangeKind, ProofKind
 from instep.model.holds import Hold, UnprovenReason
 from instep.model.position import Phase, Position
 from instep.model.records import Unreadable
+from instep_sql import fencing
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.entities.held_sql import held_sql
 from instep_sql.entities.streams import StreamRow
@@ -30,6 +32,8 @@ __all__ = [
     "prove",
     "prove_again",
     "proven_singly",
+    "recount",
+    "rename",
     "settle",
 ]
 
@@ -76,6 +80,7 @@ _MARK: Final = text("""
     UPDATE instep_entity SET attempt = :attempt, proven = 0 WHERE id = :id AND attempt <= :attempt
 """)
 _OF_KEY: Final = text("DELETE FROM instep_unproven WHERE stream_no = :no AND key = :key")
+_RENAME: Final = text("UPDATE instep_unproven SET key = :new WHERE stream_no = :no AND key = :old")
 _PROVEN_AGAIN: Final = text("""
     SELECT u.id, u.key, u.class, u.partition, u.reason, u.digest, u.attempt,
            e.proven
@@ -107,6 +112,16 @@ def count_among(connection: Connection, dialect: Dialect, no: int, keys: Collect
     query = text(f"{_COUNT.text} AND t.key IN {dialect.members('keys')}")
     found = connection.execute(query, {"no": no, "keys": json_array(keys)}).scalar_one()
     return int(found)
+
+
+def recount(connection: Connection, stream: StreamRow) -> None:
+    """Others than its consumer have written entities of the stream: its next commit takes over how
+    many are unproven now. The transaction has locked the stream, and read its row since.
+    """
+    position = stream.position
+    if position.unproven:
+        now = msgspec.structs.replace(position, unproven=count(connection, stream.no))
+        fencing.set_position(connection, stream.no, now)
 
 
 def note_held(
@@ -341,6 +356,11 @@ def _is_later(row: Row[Any], one: Unreadable, position: Position) -> bool:
     same_log = row.token and row.lineage == position.lineage and row.partition == one.partition
     stored: int = row._mapping["offset"]  # noqa: SLF001 - its public name
     return bool(same_log) and stored >= one.offset >= 0
+
+
+def rename(connection: Connection, no: int, old: str, new: str) -> None:
+    """An entity has another key: why it was singled out goes with it."""
+    connection.execute(_RENAME, {"no": no, "old": old, "new": new})
 
 
 def prove_again(

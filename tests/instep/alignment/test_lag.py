@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from instep.alignment.lag import Fidelity, fidelity
+from instep.alignment.lag import Fidelity, LagMonitor, fidelity
+from instep.alignment.settings import AlignmentSettings
+from instep.model.position import Position
+from instep.model.streams import StreamInfo
 
 
 @pytest.mark.parametrize(
@@ -36,3 +39,15 @@ def test_what_is_not_declared_sets_no_limit() -> None:
     assert fidelity(10**9, None, None) is Fidelity.FULL
     assert fidelity(10**9, 600, None) is Fidelity.REDUCED
     assert fidelity(10**9, None, float("inf")) is Fidelity.FULL
+
+
+@pytest.mark.parametrize(
+    ("unproven", "quiet_s", "due"), [(0, 61, False), (1, 59, False), (1, 61, True)]
+)
+def test_a_position_with_unproven_entities_is_renewed_each_minute(
+    unproven: int, quiet_s: int, due: bool
+) -> None:
+    """Others may have proven some, which a commit takes over."""
+    lag = LagMonitor(StreamInfo(id="s", origin="wss://a", kind="tapi"), 0, AlignmentSettings())
+    lag.raise_watermark(quiet_s * 1_000_000)
+    assert lag.heartbeat_due(Position(unproven=unproven)) is due

@@ -7,14 +7,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
+from instep.config.plugins import sink_plugin
 from instep.errors import FencedError, SinkError
 from instep.model.batches import Batch, SweepStep
-from instep.model.position import Position
-from instep.model.records import RecordType
+from instep.model.holds import Hold, UnprovenReason
+from instep.model.position import Phase, Position
+from instep.model.records import Record, RecordType
 from instep_spark import DeltaSink
 from instep_spark.landing.arrow_rows import change_rows
 from tests.instep_spark.sink_kit import Stage, rows, stage, url_of
@@ -143,6 +146,35 @@ async def test_current_state_for_the_guard(tmp_path: Path, writer: dict[str, Any
         assert (estimate.total, estimate.unmarked) == (3, 0)
     last = rows(url)[-1]
     assert (last["kind"], last["attempt"], last["body"]) == ("SWEEP", 2, None)
+
+
+@pytest.mark.asyncio
+async def test_a22_the_count_of_unproven_entities_follows_what_has_landed(tmp_path: Path) -> None:
+    now_s = 0.0
+    unreadable = Hold(UnprovenReason.UNREADABLE_RECORD, digest="ab")
+    reader = sink_plugin("delta").reader(url_of(tmp_path))
+    async with stage(url_of(tmp_path), monotonic_s=lambda: now_s) as at:
+
+        async def commit(count: int, *records: Record, **more: Any) -> int:
+            """How many are unproven by the result, where so many are by the position."""
+            aligned = at.batch(*records).position
+            position = msgspec.structs.replace(aligned, phase=Phase.ALIGNED, unproven=count)
+            return count + (await at.commit(*records, position=position, **more)).kept
+
+        await at.commit(create_update("a", 1), create_update("b", 2), create_update("c", 3))
+        at.attempt = 2
+        await at.commit(create_update("a", 4))
+        assert await commit(0, sweep=SweepStep(2, holds=(unreadable,))) == 2
+        [status] = await reader.streams()
+        assert status.unproven == 2
+        # Not with each commit: it is a query of all that is stored.
+        assert await commit(2, create_update("b", 5)) == 2
+        now_s = 61.0
+        assert await commit(2) == 1
+        now_s = 122.0
+        assert await commit(1, end_record("c", 6)) == 0
+        at.attempt = 3
+        assert await commit(0, create_update("a", 7), sweep=SweepStep(3)) == 0
 
 
 @pytest.mark.asyncio

@@ -233,7 +233,11 @@ class Checks:
         if stored.encode() != msgspec.json.encode(new):
             # What only a commit can find out.
             found = decode_position(stored)
-            added = {"baseline_pending": found.baseline_pending, "unknown": found.unknown}
+            added = {
+                "baseline_pending": found.baseline_pending,
+                "unknown": found.unknown,
+                "unproven": found.unproven,
+            }
             owing = msgspec.structs.replace(new, **added)
             same = stored.encode() == msgspec.json.encode(owing)
             if not self._world.log_options.records:
