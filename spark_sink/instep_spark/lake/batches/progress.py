@@ -227,7 +227,7 @@ class Content(NamedTuple):
 
 
 def content_of(commits: Iterable[Commit]) -> Content:
-    """Read what the commits of a table tell of its content.
+    """Read what the commits of a table tell of its content (L2).
 
     What a RESTORE has undone counts for nothing but the numbers of commits: Delta takes each of
     them once.
