@@ -42,6 +42,7 @@ OPAQUE = {
     "previous",
     "elapsed_s_by_table",
     "rows_behind_by_table",
+    "tables_with_deletions",
     "filters",
     "publishes_to",
     "settings",

@@ -781,9 +781,9 @@ _LAKE: Final = [
     ),
     Mutation(
         "L2",
-        f"{_L}batches/progress.py::metadata_of_content",
-        "if upto is not None and commit.version > upto:",
-        "if upto is None and not commit.version:",
+        f"{_L}batches/progress.py::content_of",
+        "if ended or (upto is not None and commit.version > upto):",
+        "if ended or (upto is None and not commit.version):",
         f"{_TL}batches/test_progress.py::test_l2_what_a_restore_has_undone_is_no_progress",
     ),
     Mutation(

@@ -283,6 +283,7 @@ def _each(
                     managed=options.managed,
                     tables=tables,
                     settings=settings,
+                    storage_options=options.storage_options,
                     report=view.step,
                     report_run=view.run,
                 )
@@ -470,6 +471,7 @@ def _compared(found: Comparison, output: Format) -> None:
         if found.rows_read is not None:
             report["rows_read"] = found.rows_read
             report["rows_behind_by_table"] = dict(found.rows_behind)
+            report["tables_with_deletions"] = list(found.tables_with_deletions)
         json_line({"report": report}, flush=True)
     else:
         _print(list(found.examples), output)

@@ -40,7 +40,7 @@ from instep_spark.lake.tables.schema import FEED_PROPERTY, LAKE_TABLES
 from instep_spark.lake.tables.sequence_numbers import SequenceNumbersTable
 from instep_spark.lake.trigger_interval import next_interval_s, shared_out
 from instep_spark.lake.upkeep import VACUUMED_PROPERTY, TableFiles, Upkeep
-from instep_spark.lake.verify import Comparison, audit, verify
+from instep_spark.lake.verify import Comparison, audit, refuse_without_changes, verify
 from instep_spark.landing_schema import TABLES
 from instep_spark.object_store import missing_connector
 from instep_spark.place import LakePlace
@@ -101,7 +101,7 @@ def _spending(upkeep: Upkeep) -> Iterator[None]:
 class Lake:
     """The tables of a lake. Raises `SinkError` where `changes` is not there, or not as needed."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a user can choose
         self,
         url: str,
         spark: SparkSession,
@@ -110,13 +110,14 @@ class Lake:
         managed: bool = False,
         tables: Collection[str] = FOLLOWERS,
         settings: LakeSettings | None = None,
+        storage_options: Mapping[str, str] | None = None,
         report: Callable[[PipelineStep], None] | None = None,
         report_run: Callable[[RunProgress], None] | None = None,
     ) -> None:
-        """`url`, `database`, `managed`: as in the sink's options; `tables`: those to follow
-        `entities`, among them `typed_node` and others of one class each; `report` is called for
-        each table that a micro-batch has moved, `report_run` every ten seconds in which there were
-        micro-batches, and at the end.
+        """`url`, `database`, `managed`, `storage_options`: as in the sink's options; `tables`:
+        those to follow `entities`, among them `typed_node` and others of one class each; `report`
+        is called for each table that a micro-batch has moved, `report_run` every ten seconds in
+        which there were micro-batches, and at the end.
         """
         self.url = url.rstrip("/")
         self.spark = own_session(check_session(spark))
@@ -138,7 +139,11 @@ class Lake:
         self._batch_rows = 0
         """Rows that the micro-batch has brought to `entities`."""
         self._pipeline = Pipeline(
-            self._place, tables=tables, settings=self._settings, report=self._step
+            self._place,
+            tables=tables,
+            settings=self._settings,
+            storage_options=storage_options,
+            report=self._step,
         )
 
     @contextmanager
@@ -254,7 +259,11 @@ class Lake:
             self._pipeline.release(self.spark)
             self._settle_in_time()
             if once:
-                return
+                if not self._pipeline.look_after_others(self.spark):
+                    return
+                # Somebody has restored a table while the last rows were merged.
+                landed.forget()
+                continue
             stop.wait(self._pause_s(begun_s, interval_s))
 
     def _tell_lags(self, ends: Mapping[StreamKey, int]) -> None:
@@ -302,11 +311,7 @@ class Lake:
     def _await_changes(self, *, once: bool, stop: threading.Event) -> None:
         while not self._pipeline.has_changes(self.spark):
             if once:
-                raise SinkError(
-                    "there are no changes yet",
-                    where=self._place.location("changes"),
-                    hint="land some first: instep run CONFIG with a delta sink",
-                )
+                refuse_without_changes(self.spark, self._place)
             if stop.wait(_INTERVAL_S):
                 return
 

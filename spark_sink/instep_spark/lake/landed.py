@@ -75,7 +75,7 @@ class LandedRows:
         if not known and (
             last < self._version
             or len(fresh) != last - self._version
-            or any(one.operation == "RESTORE" for one in fresh)
+            or any(one.replaces_content for one in fresh)
         ):
             self._pipeline.refuse_other_changes(self._spark)
         self._version = last

@@ -136,10 +136,13 @@ class Pipeline:
         *,
         tables: Collection[str] = FOLLOWERS,
         settings: LakeSettings | None = None,
+        storage_options: Mapping[str, str] | None = None,
         report: Callable[[PipelineStep], None] | None = None,
     ) -> None:
+        """`storage_options`: with which the driver reaches an object store itself."""
         check_tables(tables)
         self.url = place.url
+        self._storage_options = storage_options
         self.settings = settings or LakeSettings()
         self.changes = place.table("changes")
         self._facts = place.table("stream_facts")
@@ -176,11 +179,32 @@ class Pipeline:
         if self.has_changes(spark):
             self.refuse_other_changes(spark)
             self.identities.catch_up(spark, self.changes, self.entities)
+            self._catch_up_composed(spark)
+
+    def _catch_up_composed(self, spark: SparkSession) -> None:
+        """Compose what `entities` has passed and `composed` has not: it was restored, or lost."""
+        decided, composed = self.entities.progress, self.composed
+        if not decided.changing():
+            return
+        if not composed.is_open:
+            composed.open(spark)
+        while True:
+            begin = {key: composed.progress[key].ordinal for key in decided.changing()}
+            upto = {
+                key: min(decided[key].ordinal, begin[key] + REMADE_RECORDS)
+                for key in begin
+                if begin[key] < decided[key].ordinal
+            }
+            if not upto:
+                return
+            self._compose(spark, self._batch(spark, upto), upto)
 
     def has_changes(self, spark: SparkSession) -> bool:
         """Whether `changes` is there."""
         if self.entities.by_driver is not None and self.changes_by_driver is None:
-            self.changes_by_driver = DeltaRsTable(self._changes_at, any_size=True)
+            self.changes_by_driver = DeltaRsTable(
+                self._changes_at, self._storage_options, any_size=True
+            )
         if self.changes_by_driver is not None and self.changes_by_driver.described() is not None:
             return True
         return table_exists(spark, self.changes)
@@ -211,10 +235,11 @@ class Pipeline:
         proven = target is not self.entities and self.entities.by_driver is not None
         target.by_driver = None  # what it knows may be of a table that is there no more
         if self.settings.by_driver:
-            target.use_driver(spark, proven=proven)
+            target.use_driver(spark, self._storage_options, proven=proven)
         target.open(spark)
         if self.settings.by_driver:
-            target.use_driver(spark, proven=proven)  # its folder may be new
+            # Its folder may be new.
+            target.use_driver(spark, self._storage_options, proven=proven)
         target.lay_out(spark, self.settings.layout)
 
     def refuse_other_changes(self, spark: SparkSession) -> None:

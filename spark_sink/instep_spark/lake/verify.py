@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,10 +20,14 @@ import pyarrow as pa
 from instep.errors import SinkError
 from instep_spark.identity import DEFAULT_ID, Identities, Resolved, resolve
 from instep_spark.lake.batches.progress import (
+    CommitMetadata,
+    Content,
     DeferredSweep,
     StreamProgress,
     TableProgress,
     read_commit_metadata,
+    read_commits,
+    read_content,
 )
 from instep_spark.lake.batches.stats import Sweep, readable_of
 from instep_spark.lake.sql.literals import StreamKey, in_any_stream, in_stream, ordinals, text
@@ -83,6 +89,8 @@ class Comparison(msgspec.Struct, frozen=True):
     rows_behind: Mapping[str, int | None] = {}
     """Rows of `changes` that a table lacks, by name of the table; None: none of its commits tells
     how far it has come."""
+    tables_with_deletions: tuple[str, ...] = ()
+    """Tables from which another writer has deleted rows."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -99,21 +107,26 @@ class Comparison(msgspec.Struct, frozen=True):
                 told.append(f"{name}: unknown how far it has come")
             elif rows:
                 told.append(f"{name}: {rows:,} rows behind")
+        told += [f"{name}: another writer has deleted rows" for name in self.tables_with_deletions]
         return ", ".join(told)
 
     @property
     def clean(self) -> bool:
-        """Whether nothing differs, and no table lacks a row."""
+        """Whether nothing differs, no table lacks a row of `changes`, and none has lost one."""
         complete = all(rows == 0 for rows in self.rows_behind.values())
-        return complete and not (self.stale or self.bogus or self.missing)
+        return complete and not (
+            self.tables_with_deletions or self.stale or self.bogus or self.missing
+        )
 
 
 def verify(spark: SparkSession, place: LakePlace, tables: Collection[str] = ()) -> Comparison:
     """Recompute `entities` from all of `changes`, and compare (L5). What the table says of itself
     counts only for sweeps that are held, and for how many rows each of `tables` lacks.
 
-    Raises `SinkError` where `changes` has lost its first rows.
+    Raises `SinkError` where `changes` has lost rows, or has gone back behind a table.
     """
+    if not table_exists(spark, place.table("changes")):
+        refuse_without_changes(spark, place)
     if not table_exists(spark, place.table("entities")):
         raise SinkError(
             "there is no table entities",
@@ -122,15 +135,44 @@ def verify(spark: SparkSession, place: LakePlace, tables: Collection[str] = ()) 
         )
     changes = spark.sql(f"SELECT * FROM {place.table('changes')}")
     landed = _landed(changes, place.location("changes"))
-    known = {name: _progress(spark, place.table(name)) for name in ("entities", *tables)}
+    contents = {name: _content(spark, place.table(name)) for name in ("entities", *tables)}
+    known = {name: _progress(spark, place.table(name), one) for name, one in contents.items()}
+    for name, progress in known.items():
+        if progress is not None:
+            _refuse_other_rows(changes, landed, name, progress)
     behind = {
         name: None if progress is None else _behind(landed, progress)
         for name, progress in known.items()
     }
+    for name, keys in _helped(known["entities"]).items():
+        contents[name] = _content(spark, place.table(name))
+        progress = _progress(spark, place.table(name), contents[name])
+        own = {key: landed[key] for key in keys & landed.keys()}
+        behind[name] = None if progress is None else _behind(own, progress)
     wanted = expected(changes, known["entities"], whole=True)
     compared = compare(wanted, spark.sql(f"SELECT * FROM {place.table('entities')}"))
     rows_read = sum(rows for _, rows in landed.values())
-    return msgspec.structs.replace(compared, rows_read=rows_read, rows_behind=behind)
+    return msgspec.structs.replace(
+        compared,
+        rows_read=rows_read,
+        rows_behind=behind,
+        tables_with_deletions=tuple(name for name, one in contents.items() if one.has_lost_rows),
+    )
+
+
+def refuse_without_changes(spark: SparkSession, place: LakePlace) -> None:
+    """Raise `SinkError`: there is no table `changes`."""
+    if table_exists(spark, place.table("entities")):
+        raise SinkError(
+            "there is no table changes, of which the tables of this lake were made",
+            where=place.location("changes"),
+            hint="was it removed? Bring it back, or move the tables away and land the log anew",
+        )
+    raise SinkError(
+        "there are no changes yet",
+        where=place.location("changes"),
+        hint="land some first: instep run CONFIG with a delta sink",
+    )
 
 
 def _landed(changes: DataFrame, where: str) -> dict[StreamKey, tuple[int, int]]:
@@ -151,14 +193,61 @@ def _landed(changes: DataFrame, where: str) -> dict[StreamKey, tuple[int, int]]:
     return landed
 
 
-def _progress(spark: SparkSession, table: str) -> TableProgress | None:
-    """How far a table has come; None: unknown. One that is not there has not begun."""
+def _content(spark: SparkSession, table: str) -> Content:
     if not table_exists(spark, table):
-        return TableProgress()
-    carried = read_commit_metadata(spark, table)
-    if carried is not None:
-        return carried.progress
+        return Content(metadata=CommitMetadata(TableProgress()))
+    return read_content(partial(read_commits, spark, table))
+
+
+def _helped(entities: TableProgress | None) -> dict[str, AbstractSet[StreamKey]]:
+    """The tables that are made for some streams only, and these streams."""
+    if entities is None:
+        return {}
+    changing = entities.changing()
+    joined = {key for key, at in entities.by_stream.items() if at.by_uuid} - changing
+    return {name: of for name, of in (("composed", changing), ("identities", joined)) if of}
+
+
+def _progress(spark: SparkSession, table: str, content: Content) -> TableProgress | None:
+    """How far a table has come; None: unknown. One that is not there has not begun."""
+    if content.metadata is not None:
+        return content.metadata.progress
     return None if spark.sql(f"SELECT 1 FROM {table} LIMIT 1").collect() else TableProgress()
+
+
+def _refuse_other_rows(
+    changes: DataFrame,
+    landed: Mapping[StreamKey, tuple[int, int]],
+    name: str,
+    progress: TableProgress,
+) -> None:
+    """Raise `SinkError` where a table was made of rows that `changes` does not have."""
+    ahead = {
+        key: at.ordinal
+        for key, at in progress.by_stream.items()
+        if at.ordinal > landed.get(key, (0, 0))[0]
+    }
+    if not ahead:
+        seen = {key: at.seen for key, at in progress.by_stream.items() if at.seen is not None}
+        rows = changes.join(
+            ordinals(changes.sparkSession, seen={key: one[0] for key, one in seen.items()}),
+            ["consumer", "stream"],
+        ).where("ordinal = seen")
+        times = rows.selectExpr("consumer", "stream", "unix_micros(committed_at) AS us").collect()
+        ahead = {
+            key: seen[key][0]
+            for row in times
+            if seen[key := (row.consumer, row.stream)][1] != row.us
+        }
+    if ahead:
+        (consumer, stream), ordinal = min(ahead.items())
+        raise SinkError(
+            f"changes does not have the rows of {consumer} / {stream} of which {name} was made, up "
+            f"to {ordinal:,}",
+            where=name,
+            hint="was changes restored? Restore a newer version of it, or move the tables away and "
+            "let them be made anew",
+        )
 
 
 def _behind(landed: Mapping[StreamKey, tuple[int, int]], progress: TableProgress) -> int:

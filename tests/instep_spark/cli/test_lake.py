@@ -114,7 +114,12 @@ def test_a_lake_is_run_verified_drawn_and_queried(
     }
     behind = dict.fromkeys(moved, 0)
     assert report == {
-        "report": {"counts": counts, "rows_read": rows, "rows_behind_by_table": behind}
+        "report": {
+            "counts": counts,
+            "rows_read": rows,
+            "rows_behind_by_table": behind,
+            "tables_with_deletions": [],
+        }
     }
     history = instep("lake", "history", str(config), "--limit", "1")
     assert history.exit_code == 0, history.output

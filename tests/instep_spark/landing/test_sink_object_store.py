@@ -3,13 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from socket import socket
 from typing import Any
 
 import pyarrow as pa
@@ -17,44 +10,9 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from instep.errors import FencedError, SinkError, StoreUnavailableError
+from tests.instep_spark.s3_kit import s3
 from tests.instep_spark.sink_kit import stage
 from tests.instep_sql.store_kit import create_update
-
-pytest.importorskip("moto.server", reason="no S3 server: pip install 'moto[server]'")
-
-KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "hunter22", "AWS_REGION": "us-east-1"}
-
-
-@contextmanager
-def s3() -> Iterator[dict[str, str]]:
-    """The storage options of a server with a bucket `lakes`."""
-    with socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    quiet = subprocess.DEVNULL
-    with subprocess.Popen(command, stdout=quiet, stderr=quiet) as server:
-        try:
-            deadline_s = time.monotonic() + 60
-            while not made_bucket(port):
-                assert server.poll() is None, "it does not start"
-                assert time.monotonic() < deadline_s, "it does not answer"
-                time.sleep(0.1)
-            place = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true"}
-            yield {**KEYS, **place}
-        finally:
-            server.kill()
-
-
-def made_bucket(port: int) -> bool:
-    server = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    try:
-        server.request("PUT", "/lakes")
-        return server.getresponse().status == 200
-    except OSError:
-        return False
-    finally:
-        server.close()
 
 
 def rows(url: str, storage: dict[str, str]) -> list[Any]:

@@ -11,8 +11,9 @@ not be written beside it. Of two commits of one number, Delta lets one happen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -22,6 +23,7 @@ from msgspec.structs import replace
 from instep_spark.session import configured
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
 __all__ = [
@@ -29,13 +31,16 @@ __all__ = [
     "RECENT_COMMITS",
     "Commit",
     "CommitMetadata",
+    "Content",
     "DeferredSweep",
     "StreamProgress",
     "TableProgress",
     "carrying_metadata",
-    "metadata_of_content",
+    "commits_of",
+    "content_of",
     "read_commit_metadata",
     "read_commits",
+    "read_content",
 ]
 
 _METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
@@ -110,6 +115,7 @@ class _Entry(msgspec.Struct, frozen=True):
 class _Text(msgspec.Struct, frozen=True, tag="instep", tag_field="by"):
     streams: list[_Entry]
     number: int = 0
+    known_version: int | None = None
 
 
 _decode: Final = msgspec.json.Decoder(_Text).decode
@@ -152,6 +158,9 @@ class CommitMetadata(NamedTuple):
     progress: TableProgress
     number: int = 0
     """Number of the pipeline's commits to the table, this one included."""
+    known_version: int | None = None
+    """The version of the table in which it was looked up how far the content has come: the progress
+    holds only where nobody has replaced the content since. None: the commit writes all content."""
     committed_s: float = 0.0
     """Time of the commit in seconds since 1970, where it was read from the table's log."""
 
@@ -161,7 +170,7 @@ class CommitMetadata(NamedTuple):
             _Entry(*key, stream_progress)
             for key, stream_progress in sorted(self.progress.by_stream.items())
         ]
-        return msgspec.json.encode(_Text(entries, self.number)).decode()
+        return msgspec.json.encode(_Text(entries, self.number, self.known_version)).decode()
 
     @classmethod
     def decode(cls, text: str) -> CommitMetadata | None:
@@ -173,7 +182,7 @@ class CommitMetadata(NamedTuple):
         by_stream = {
             (entry.consumer, entry.stream): entry.stream_progress for entry in found.streams
         }
-        return cls(TableProgress(by_stream), found.number)
+        return cls(TableProgress(by_stream), found.number, found.known_version)
 
 
 class Commit(NamedTuple):
@@ -185,43 +194,93 @@ class Commit(NamedTuple):
     user_metadata: str
     committed_s: float = 0.0
 
+    @property
+    def replaces_content(self) -> bool:
+        """Whether the table then has other content, which the commits before do not tell of; or
+        for a RESTORE, those before the version that it names.
+        """
+        if self.operation == "WRITE":
+            return self.parameters.get("mode") == "Overwrite"
+        return self.operation in ("RESTORE", "CLONE") or "REPLACE TABLE" in self.operation
 
-def metadata_of_content(commits: Iterable[Commit]) -> CommitMetadata | None:
-    """Return what the pipeline's commits tell of the content that a table has now (L2). None: they
-    tell nothing of it, as of a clone.
+    @property
+    def deletes(self) -> bool:
+        """Whether it deletes rows."""
+        return self.operation in ("DELETE", "TRUNCATE")
+
+
+class Content(NamedTuple):
+    """What the commits of a table tell of the content that it has now (L2)."""
+
+    version: int = 0
+    """The last one."""
+    metadata: CommitMetadata | None = None
+    """That of the pipeline's last commit to it, with the last version of all as the one that is
+    known. None: none tells anything, as of a clone."""
+    replaced_at: int | None = None
+    """The version in which another writer has replaced the content, while the pipeline decided on
+    what had been there, and then wrote it: what came since counts for nothing."""
+    has_lost_rows: bool = False
+    """Whether another writer has deleted rows."""
+    is_whole: bool = True
+    """Whether older commits could not tell more."""
+
+
+def content_of(commits: Iterable[Commit]) -> Content:
+    """Read what the commits of a table tell of its content (L2).
 
     What a RESTORE has undone counts for nothing but the numbers of commits: Delta takes each of
     them once.
     """
+    newest_first = sorted(commits, reverse=True, key=attrgetter("version"))
     found: CommitMetadata | None = None
-    number = 0
+    found_at = number = 0
     upto: int | None = None
-    for commit in sorted(commits, reverse=True, key=attrgetter("version")):
+    ended = has_lost_rows = False
+    for commit in newest_first:
         carried = CommitMetadata.decode(commit.user_metadata)
         if carried is not None:
             number = max(number, carried.number)
-        if upto is not None and commit.version > upto:
+        if ended or (upto is not None and commit.version > upto):
             continue
         # An OPTIMIZE carries what was true when it began: commits may have come between.
         if carried is not None and (found is None or carried.number > found.number):
-            found = carried._replace(committed_s=commit.committed_s)
+            found, found_at = carried._replace(committed_s=commit.committed_s), commit.version
         if commit.operation == "RESTORE":
             restored = str(commit.parameters.get("version"))
             # One to a time does not tell the version.
             upto = int(restored) if restored.isdecimal() else -1
-    return None if found is None else found._replace(number=number)
+        elif commit.replaces_content:
+            ended = True
+        elif commit.deletes and carried is None:
+            has_lost_rows = True
+    version = newest_first[0].version if newest_first else 0
+    if found is None:
+        return Content(version, has_lost_rows=has_lost_rows, is_whole=False)
+    known = found_at if found.known_version is None else found.known_version
+    oldest = newest_first[-1].version
+    for commit in newest_first:
+        own = CommitMetadata.decode(commit.user_metadata) is not None
+        if known < commit.version < found_at and commit.replaces_content and not own:
+            return Content(version, None, commit.version, has_lost_rows)
+    metadata = found._replace(number=number, known_version=version)
+    return Content(version, metadata, None, has_lost_rows, known + 1 >= oldest)
+
+
+def read_content(read: Callable[[int | None], list[Commit]]) -> Content:
+    """Read what a table's commits tell; `read` gives the last ones, as many as it is told; None:
+    all.
+    """
+    # Others may commit too (an OPTIMIZE of the platform): then the stamp lies further back.
+    content = content_of(read(RECENT_COMMITS))
+    return content if content.is_whole else content_of(read(None))
 
 
 def read_commit_metadata(spark: SparkSession, target: str) -> CommitMetadata | None:
     """Read what the pipeline's last commit tells of the content of `target` (SQL for the table).
     None: no commit tells anything of it.
     """
-    for limit in (RECENT_COMMITS, None):
-        # Others may commit too (an OPTIMIZE of the platform): then the stamp lies further back.
-        carried = metadata_of_content(read_commits(spark, target, limit))
-        if carried is not None:
-            return carried
-    return None
+    return read_content(partial(read_commits, spark, target)).metadata
 
 
 def read_commits(spark: SparkSession, target: str, limit: int | None = None) -> list[Commit]:
@@ -232,6 +291,17 @@ def read_commits(spark: SparkSession, target: str, limit: int | None = None) -> 
         "unix_micros(timestamp) / 1e6D AS committed_s",
     )
     return [Commit(row[0], row[1], row[2] or {}, row[3] or "", row[4]) for row in commits.collect()]
+
+
+def commits_of(table: DeltaTable, limit: int | None = None) -> list[Commit]:
+    """The same of a table that delta-rs reads."""
+    return [
+        Commit(
+            *(one["version"], one.get("operation", ""), one.get("operationParameters") or {}),
+            *(one.get("userMetadata") or "", one.get("timestamp", 0) / 1e3),
+        )
+        for one in table.history(limit)
+    ]
 
 
 @contextmanager

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -25,11 +26,12 @@ from instep_spark.lake.batches.micro_batch import (
 from instep_spark.lake.batches.progress import (
     RECENT_COMMITS,
     CommitMetadata,
+    Content,
     StreamProgress,
     TableProgress,
     carrying_metadata,
-    metadata_of_content,
-    read_commit_metadata,
+    read_commits,
+    read_content,
 )
 from instep_spark.lake.deletion_vectors.delta_log import VECTORS_PROPERTY
 from instep_spark.lake.merge import Merge, MergeOutcome
@@ -104,6 +106,11 @@ def rows_of_classes(held: pa.Table, classes: Collection[str]) -> pa.Table:
     return held.filter(of_class | pc.field("ends") | ~pc.field("whole"))
 
 
+def _is_unsafe(storage_options: Mapping[str, str]) -> bool:
+    """Whether two writers may then make the same version of a table."""
+    return "AWS_S3_ALLOW_UNSAFE_RENAME" in {name.upper() for name in storage_options}
+
+
 class OvertakenError(SinkError):
     """A statement was decided on what the table held before another pipeline wrote it."""
 
@@ -122,6 +129,8 @@ class LakeTable:
         self.progress = self.durable = TableProgress()
         self._commits = 0
         """How many of the pipeline's commits the table has."""
+        self._known_version = 0
+        """See `CommitMetadata.known_version`."""
         self._committed_s = time.time()
         self._is_empty = False
         """Whether the table is known to have no row."""
@@ -163,51 +172,68 @@ class LakeTable:
                 # Nothing to look at. Where another pipeline made it, too, one of both is overtaken
                 # by its first commit. At a LOCATION, a table may be that the catalogue forgot.
                 self.progress = self.durable = TableProgress()
-                self._commits = 0
+                self._commits = self._known_version = 0
                 self._is_empty = True
                 self._properties = {}
                 return
         self._is_empty = False
         self._properties = self._read_properties(spark) if described is None else described
         check_version(self._properties.get(VERSION_PROPERTY, ""), self._where)
-        metadata = None
-        if described is not None and self.by_driver is not None:
-            metadata = metadata_of_content(self.by_driver.commits(RECENT_COMMITS))
-        if metadata is None:
-            metadata = read_commit_metadata(spark, self.sql)
+        content = self._content(spark)
+        while content.replaced_at is not None:
+            # What was written since was decided on what is there no more: it is undone.
+            spark.sql(f"RESTORE TABLE {self.sql} TO VERSION AS OF {content.replaced_at}")
+            content = self._content(spark)
+        metadata = content.metadata
         if metadata is None:
             if not to_replace:
                 self._refuse_rows(spark)
             # The pipeline has made no more commits than all together.
-            (last,) = spark.sql(f"DESCRIBE HISTORY {self.sql} LIMIT 1").collect()
-            metadata = CommitMetadata(TableProgress(), last.version, time.time())
-        self.progress, self._commits, self._committed_s = metadata
-        self.durable = self.progress
+            last = content.version
+            metadata = CommitMetadata(TableProgress(), last, last, time.time())
+        self.progress = self.durable = metadata.progress
+        self._commits, self._committed_s = metadata.number, metadata.committed_s
+        self._known_version = metadata.known_version or 0
+
+    def _content(self, spark: SparkSession) -> Content:
+        """What the commits of the table tell of its content."""
+        if self.by_driver is not None and self.by_driver.described() is not None:
+            return read_content(self.by_driver.commits)
+        return read_content(partial(read_commits, spark, self.sql))
 
     def is_as_known(self, spark: SparkSession) -> bool:
         """Whether the table holds what it held after its last commit that is known here: nobody has
-        restored it, removed it or made it anew.
+        restored it, removed it or made it anew, also not while the last commits were made.
         """
-        carried: CommitMetadata | None = None
-        if self.by_driver is not None:
-            carried = metadata_of_content(self.by_driver.commits(RECENT_COMMITS))
-        if carried is None:
-            if not table_exists(spark, self.sql):
-                return False
-            carried = read_commit_metadata(spark, self.sql)
-        known = TableProgress() if carried is None else carried.progress
+        by_driver = self.by_driver is not None and self.by_driver.described() is not None
+        if not by_driver and not table_exists(spark, self.sql):
+            return False
+        metadata = self._content(spark).metadata
+        if metadata is not None:
+            self._known_version = metadata.known_version or 0
+        known = TableProgress() if metadata is None else metadata.progress
         return known.by_stream == self.durable.by_stream
 
     def _refuse_rows(self, spark: SparkSession) -> None:
         """Rows of unknown progress would be made a second time."""
-        if spark.sql(f"SELECT 1 FROM {self.sql} LIMIT 1").collect():
+        rows = None if self.by_driver is None else self.by_driver.query("SELECT 1 FROM t LIMIT 1")
+        has_rows = (
+            rows.num_rows > 0
+            if rows is not None
+            else bool(spark.sql(f"SELECT 1 FROM {self.sql} LIMIT 1").collect())
+        )
+        if has_rows:
             raise SinkError(
                 "the table has rows, and none of its commits tells how far they have come: it was "
                 "cloned, restored to a time, or its log has expired",
                 where=self._where,
                 hint="restore it to a version of the pipeline, or make it again from changes: "
-                f"instep lake rebuild --tables {self.name}",
+                + self._making_again(),
             )
+
+    def _making_again(self) -> str:
+        """How a user makes the table again from `changes`."""
+        return f"instep lake rebuild --tables {self.name}"
 
     def _skipping(self) -> str:
         # Statistics of bodies would cost more than they save.
@@ -219,11 +245,22 @@ class LakeTable:
         )
         return ",".join(name for name in wanted if name in names)
 
-    def use_driver(self, spark: SparkSession, *, proven: bool = False) -> None:
+    def use_driver(
+        self,
+        spark: SparkSession,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        proven: bool = False,
+    ) -> None:
         """Let the driver read and merge few rows, where its files are those of Spark; `proven`:
-        those of another table of the lake are.
+        those of another table of the lake are. In an object store they are, and `storage_options`
+        let delta-rs reach it.
         """
-        if self.by_driver is not None or not self._where.startswith("file:"):
+        if self.by_driver is not None:
+            return
+        if not self._where.startswith("file:"):
+            if storage_options and "://" in self._where and not _is_unsafe(storage_options):
+                self.by_driver = DeltaRsTable(self._where, storage_options)
             return
         local = not is_connect(spark) and (spark.sparkContext.master or "").startswith("local")
         if local or (proven and self._is_ours()) or self.is_seen_here(spark):
@@ -299,9 +336,9 @@ class LakeTable:
         metadata = CommitMetadata(other.progress, self._commits + 1)
         with carrying_metadata(spark, metadata):
             spark.sql(f"INSERT OVERWRITE {self.sql} ({names}) SELECT {names} FROM {other.sql}")
-        commits = spark.sql(f"DESCRIBE HISTORY {self.sql} LIMIT {RECENT_COMMITS}").collect()
         if not any(
-            row.operation == "WRITE" and row.userMetadata == metadata.encode() for row in commits
+            one.operation == "WRITE" and one.user_metadata == metadata.encode()
+            for one in read_commits(spark, self.sql, RECENT_COMMITS)
         ):
             raise self._overtaken()
         self.progress = self.durable = other.progress
@@ -362,7 +399,7 @@ class LakeTable:
         """
         if self.by_driver is not None and self.by_driver.was_replaced():
             raise self._overtaken()
-        metadata = CommitMetadata(progress, self._commits + 1)
+        metadata = self._next(progress)
         with carrying_metadata(spark, metadata):
             result = spark.sql(statement).collect()
         if not result:
@@ -392,7 +429,7 @@ class LakeTable:
             held = pending.collected(rows) if pending is not None and pending.small else None
         if held is not None:
             if self.by_driver is not None:
-                metadata = CommitMetadata(progress, self._commits + 1)
+                metadata = self._next(progress)
                 outcome = self.by_driver.merge(merge, held, metadata)
                 if outcome is MergeOutcome.OVERTAKEN:
                     raise self._overtaken()
@@ -407,6 +444,10 @@ class LakeTable:
         rows.createOrReplaceTempView("instep_merged")
         statement = merge.sql(self.sql, "instep_merged", into_empty=self._is_empty)
         self.commit(spark, progress, statement)
+
+    def _next(self, progress: TableProgress) -> CommitMetadata:
+        """What the next commit carries."""
+        return CommitMetadata(progress, self._commits + 1, self._known_version)
 
     def _committed(self, metadata: CommitMetadata) -> None:
         self.progress = self.durable = metadata.progress
@@ -424,7 +465,7 @@ class LakeTable:
 
     def commit_progress(self, spark: SparkSession, progress: TableProgress) -> None:
         """Make progress durable that changes no row."""
-        metadata = CommitMetadata(progress, self._commits + 1)
+        metadata = self._next(progress)
         outcome = MergeOutcome.UNFIT
         if self.by_driver is not None:
             outcome = self.by_driver.commit_metadata(metadata)

@@ -84,6 +84,9 @@ class ComposedTable(LakeTable):
         super().open(spark, to_replace=to_replace)
         self.is_open = True
 
+    def _making_again(self) -> str:
+        return "move its folder away, and run"
+
     def apply(self, pending: PendingRows, segment: Segment) -> None:
         """Compose the rows of the segment in the streams that the part surveys."""
         for key in pending.stats_by_stream.keys() & segment.last.keys():

@@ -9,7 +9,7 @@ both ways.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 import deltalake
@@ -24,7 +24,12 @@ from deltalake.exceptions import (
 
 from instep.errors import SinkError
 from instep_spark.error_text import first_line
-from instep_spark.lake.batches.progress import APPLICATION, Commit, CommitMetadata
+from instep_spark.lake.batches.progress import (
+    APPLICATION,
+    Commit,
+    CommitMetadata,
+    commits_of,
+)
 from instep_spark.lake.deletion_vectors.delta_log import VECTORS_PROPERTY
 from instep_spark.lake.deletion_vectors.merge_on_read_table import MergeOnReadTable
 from instep_spark.lake.merge import Merge, MergeOutcome
@@ -45,14 +50,23 @@ T = TypeVar("T")
 class DeltaRsTable:
     """A table that the driver itself can read and write."""
 
-    def __init__(self, url: str, *, any_size: bool = False) -> None:
-        """`any_size`: the table is only read, and of its rows those that few ordinals or times
-        bound, however many bytes it has.
+    def __init__(
+        self, url: str, storage_options: Mapping[str, str] | None = None, *, any_size: bool = False
+    ) -> None:
+        """`storage_options`: of an object store, as delta-rs takes them; `any_size`: the table is
+        only read, and of its rows those that few ordinals or times bound, however many bytes it
+        has.
         """
         self._url = url
+        self._storage_options = dict(storage_options or {}) or None
         self._any_size = any_size
         self._table: DeltaTable | None = None
-        self._merge_on_read = MergeOnReadTable(url)
+        on_disk = url.startswith("file:")
+        self._merge_on_read = MergeOnReadTable(url) if on_disk else None
+        """Only files of this machine are looked through and copied."""
+
+    def _load(self) -> DeltaTable:
+        return DeltaTable(self._url, storage_options=self._storage_options)
 
     def merge(self, merge: Merge, rows: pa.Table, metadata: CommitMetadata) -> MergeOutcome:
         """Merge the rows in one commit that carries `metadata`. Raises `SinkError`."""
@@ -65,13 +79,15 @@ class DeltaRsTable:
         """Whether another writer has replaced the last commit to a table that marks rows; told
         once.
         """
-        if not self._merge_on_read.was_replaced():
+        if self._merge_on_read is None or not self._merge_on_read.was_replaced():
             return False
         self._table = None
         return True
 
-    def commits(self, limit: int) -> list[Commit]:
-        """The last commits, the newest first; none where there is no table. Raises `SinkError`."""
+    def commits(self, limit: int | None) -> list[Commit]:
+        """The last commits, the newest first, None: all; none where there is no table. Raises
+        `SinkError`.
+        """
         return self._guarded(lambda: self._commits(limit), [])
 
     def described(self) -> dict[str, str] | None:
@@ -109,27 +125,21 @@ class DeltaRsTable:
                 retriable=True,
             ) from error
 
-    def _commits(self, limit: int) -> list[Commit]:
+    def _commits(self, limit: int | None) -> list[Commit]:
         # A table that is known shows no other one that was made in its folder.
         try:
-            table = DeltaTable(self._url)
+            table = self._load()
         except TableNotFoundError:
             self._table = None
             return []
         if self._table is not None and self._table.metadata().id != table.metadata().id:
             self._table = None
-        return [
-            Commit(
-                *(one["version"], one.get("operation", ""), one.get("operationParameters") or {}),
-                *(one.get("userMetadata") or "", one.get("timestamp", 0) / 1e3),
-            )
-            for one in table.history(limit)
-        ]
+        return commits_of(table, limit)
 
     def _open(self) -> DeltaTable | None:
         """The table as it is now; None: it is not for the driver."""
         if self._table is None:
-            self._table = DeltaTable(self._url)
+            self._table = self._load()
         table = self._table
         table.update_incremental()
         if table.metadata().configuration.get(FEED_PROPERTY) == "true":
@@ -142,7 +152,7 @@ class DeltaRsTable:
 
     def _described(self) -> dict[str, str] | None:
         try:
-            return dict(DeltaTable(self._url).metadata().configuration)
+            return dict(self._load().metadata().configuration)
         except TableNotFoundError:
             return None
 
@@ -180,6 +190,8 @@ class DeltaRsTable:
             return MergeOutcome.OVERTAKEN
         before = table.version()
         if _marks_rows(table):
+            if self._merge_on_read is None:
+                return MergeOutcome.UNFIT
             return self._merge_on_read.merge(table, merge, rows, metadata)
         merge.run(table, rows, _properties(metadata), _HOOKS)
         return MergeOutcome.MERGED if table.version() > before else MergeOutcome.UNCHANGED

@@ -157,18 +157,25 @@ class IdentitiesTable(LakeTable):
         self.is_open = True
         self._recent = {}
 
+    def _making_again(self) -> str:
+        return "move its folder away, and run"
+
     def follow(self, spark: SparkSession, pending: PendingRows, entities: TableProgress) -> None:
         """Read the rows that `entities` lacks, before any table does."""
-        ranges = {
-            key: (max(self.progress[key].ordinal, stats.first - 1), stats.last)
+        joined = {
+            key: stats
             for key, stats in pending.stats_by_stream.items()
             if (stats.keyed or entities[key].by_uuid)
             and not (stats.partial or entities[key].by_change)
         }
-        if not ranges:
+        if not joined:
             return
         if not self.is_open:
-            self.open(spark)
+            self.open(spark)  # it may be there, and know some of the rows
+        ranges = {
+            key: (max(self.progress[key].ordinal, stats.first - 1), stats.last)
+            for key, stats in joined.items()
+        }
         if pending.held is None:
             chunks = rows_of(pending.rows, ranges)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -57,11 +58,17 @@ class StreamHealthTable(LakeTable):
         self.facts_by_driver: DeltaRsTable | None = None
         self._facts_at = place.location("stream_facts")
 
-    def use_driver(self, spark: SparkSession, *, proven: bool = False) -> None:
+    def use_driver(
+        self,
+        spark: SparkSession,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        proven: bool = False,
+    ) -> None:
         """See `LakeTable`."""
-        super().use_driver(spark, proven=proven)
+        super().use_driver(spark, storage_options, proven=proven)
         if self.by_driver is not None and self.facts_by_driver is None:
-            self.facts_by_driver = DeltaRsTable(self._facts_at)
+            self.facts_by_driver = DeltaRsTable(self._facts_at, storage_options)
 
     def concerned(self, held: pa.Table) -> pa.Table:
         """All rows, without their contents."""

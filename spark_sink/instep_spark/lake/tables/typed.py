@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from instep_spark.lake.tables.entities import ProjectionTable
@@ -46,7 +47,13 @@ class TypedTable(ProjectionTable):
         meaning = f"Each {entity_class} that exists, with its members. {self._class.meaning}"
         super().__init__(place, projection_schema(name, meaning.strip(), columns), (entity_class,))
 
-    def use_driver(self, spark: SparkSession, *, proven: bool = False) -> None:
+    def use_driver(
+        self,
+        spark: SparkSession,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        proven: bool = False,
+    ) -> None:
         """Leave all to Spark: a merge of delta-rs (1.6) panics over some columns of lists."""
 
     def project(self, rows: DataFrame) -> DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import deltalake
@@ -24,10 +25,9 @@ from deltalake.exceptions import (
 
 from instep.errors import SinkError, StoreUnavailableError
 from instep_spark.lake.batches.progress import (
-    RECENT_COMMITS,
-    Commit,
     StreamProgress,
-    metadata_of_content,
+    commits_of,
+    read_content,
 )
 from instep_spark.landing.writers.base import Conflict, Transaction, check_table, table_properties
 from instep_spark.landing_schema import MEANINGS, TABLES, described_schema
@@ -163,24 +163,13 @@ class DeltaRsWriter:
         """See `Writer`. What is read of `entities` after this is as new as this, or newer."""
         try:
             entities = self._load("entities")
-            for limit in (RECENT_COMMITS, None):
-                metadata = metadata_of_content(
-                    Commit(
-                        commit["version"],
-                        commit.get("operation", ""),
-                        commit.get("operationParameters", {}),
-                        commit.get("userMetadata") or "",
-                    )
-                    for commit in entities.history(limit)
-                )
-                if metadata is not None:
-                    return metadata.progress[consumer, stream]
+            metadata = read_content(partial(commits_of, entities)).metadata
         except TableNotFoundError:
             return StreamProgress()
         except Exception as error:
             where = self._options.location("entities")
             raise as_sink_error(error, self._options, where) from error
-        return StreamProgress()
+        return StreamProgress() if metadata is None else metadata.progress[consumer, stream]
 
     def text(self, value: str) -> str:
         """See `Writer`."""

@@ -13,15 +13,16 @@ from instep_spark.lake.batches.progress import (
     CommitMetadata,
     StreamProgress,
     TableProgress,
-    metadata_of_content,
+    content_of,
 )
 from instep_spark.landing.writers.delta_rs import DeltaRsWriter
 from instep_spark.options import DeltaOptions
 
 
-def stamp(number: int, ordinal: int | None = None) -> str:
+def stamp(number: int, ordinal: int | None = None, known: int | None = None) -> str:
     ordinal = 10 * number if ordinal is None else ordinal
-    return CommitMetadata(TableProgress({("c", "s"): StreamProgress(ordinal)}), number).encode()
+    progress = TableProgress({("c", "s"): StreamProgress(ordinal)})
+    return CommitMetadata(progress, number, known).encode()
 
 
 def commit(at: int, metadata: str = "", operation: str = "MERGE", **parameters: object) -> Commit:
@@ -29,7 +30,7 @@ def commit(at: int, metadata: str = "", operation: str = "MERGE", **parameters: 
 
 
 def told(*commits: Commit) -> tuple[int, int] | None:
-    found = metadata_of_content(commits)
+    found = content_of(commits).metadata
     return None if found is None else (found.progress["c", "s"].ordinal, found.number)
 
 
@@ -55,6 +56,52 @@ def test_l2_content_of_which_no_commit_tells_has_no_progress() -> None:
     made = commit(1, stamp(1))
     assert told(made, commit(2, operation="RESTORE", version=None, timestamp="2026-11-22")) is None
     assert told(made, commit(2, operation="RESTORE", version="0")) is None
+
+
+@pytest.mark.parametrize(
+    ("operation", "parameters"),
+    [
+        ("CLONE", {}),
+        ("CREATE OR REPLACE TABLE AS SELECT", {}),
+        ("REPLACE TABLE", {}),
+        ("WRITE", {"mode": "Overwrite"}),
+    ],
+)
+def test_l2_what_another_writer_has_put_in_its_place_has_no_progress(
+    operation: str, parameters: dict[str, str]
+) -> None:
+    made = [commit(1, stamp(1)), commit(2, stamp(2))]
+    replaced = commit(3, operation=operation, **parameters)
+    assert told(*made, replaced, commit(4, operation="OPTIMIZE")) is None
+    assert told(*made, replaced, commit(4, operation="RESTORE", version="2")) == (20, 2)
+    # The pipeline itself has made it again.
+    assert told(*made, replaced, commit(4, stamp(3), "WRITE", mode="Overwrite")) == (30, 3)
+    assert told(*made, commit(3, operation="WRITE", mode="Append")) == (20, 2)
+
+
+def test_l2_what_was_decided_before_a_restore_and_written_after_it_is_no_progress() -> None:
+    made = [commit(1, stamp(1, known=0)), commit(2, stamp(2, known=1))]
+    back = commit(3, operation="RESTORE", version="1")
+    written = [commit(4, stamp(3, known=2)), commit(5, stamp(4, known=2))]
+    found = content_of([*made, back, *written])
+    assert (found.metadata, found.replaced_at) == (None, 3)
+    # What it was undone to tells again; and what is written on that.
+    undone = commit(6, operation="RESTORE", version="3")
+    assert told(*made, back, *written, undone) == (10, 4)
+    assert told(*made, back, *written, undone, commit(7, stamp(5, 20, known=6))) == (20, 5)
+    # A commit of maintenance, which has looked behind the RESTORE.
+    assert told(*made, back, commit(4, stamp(1, known=3), "OPTIMIZE")) == (10, 2)
+    # Where the commits that were read do not reach so far back, more have to be read.
+    assert not content_of(written).is_whole
+    assert content_of([back, *written]).replaced_at == 3
+
+
+def test_rows_that_another_writer_has_deleted_are_told_until_the_table_is_made_again() -> None:
+    made = [commit(1, stamp(1)), commit(2, operation="DELETE"), commit(3, stamp(2))]
+    assert content_of(made).has_lost_rows
+    assert not content_of([*made, commit(4, operation="RESTORE", version="1")]).has_lost_rows
+    assert not content_of([*made, commit(4, stamp(3), "WRITE", mode="Overwrite")]).has_lost_rows
+    assert not content_of([commit(1, stamp(1)), commit(2, stamp(2), "DELETE")]).has_lost_rows
 
 
 def test_maintenance_that_began_earlier_takes_no_progress_back() -> None:

@@ -14,7 +14,7 @@ from instep_spark.lake.batches.progress import (
     CommitMetadata,
     StreamProgress,
     TableProgress,
-    metadata_of_content,
+    content_of,
 )
 from instep_spark.lake.merge import MergeOutcome
 from instep_spark.lake.tables.delta_rs_table import DeltaRsTable
@@ -49,7 +49,7 @@ def test_l2_progress_is_committed_without_a_row(tmp_path: Path) -> None:
     # Of two commits of one number, one happens.
     assert table.commit_metadata(CommitMetadata(progress, 1)) is MergeOutcome.OVERTAKEN
     assert DeltaTable(tmp_path).version() == 1
-    found = metadata_of_content(table.commits(2))
+    found = content_of(table.commits(2)).metadata
     assert found is not None
     assert (found.progress.by_stream, found.number) == (progress.by_stream, 1)
     asked = table.query("SELECT id FROM t ORDER BY id")
