@@ -198,7 +198,10 @@ class LakeTable:
     def _content(self, spark: SparkSession) -> Content:
         """What the commits of the table tell of its content."""
         if self.by_driver is not None and self.by_driver.described() is not None:
-            return read_content(self.by_driver.commits)
+            content = read_content(self.by_driver.commits)
+            # Of a shallow clone, the driver may not read what Spark does.
+            if content.metadata is not None or content.replaced_at is not None:
+                return content
         return read_content(partial(read_commits, spark, self.sql))
 
     def is_as_known(self, spark: SparkSession) -> bool:
