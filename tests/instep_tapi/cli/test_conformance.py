@@ -56,7 +56,8 @@ async def test_a_provider_that_conforms(tapi: str) -> None:
     # Each step is told before it is done, and nothing of it is in the report.
     assert "goes on with the last token" in err
     assert "reads the log once more" in err
-    assert report["notes"] == []
+    # Little comes in so short a time: the report does not hide that nothing was slow.
+    assert all("the provider did not feel a slow client" in one for one in report["notes"])
 
 
 async def test_a_break_is_shown_with_its_evidence_in_every_form(tmp_path: Path) -> None:
