@@ -19,7 +19,10 @@ __all__ = ["derive_entities", "follower_of", "forget_stated", "make_stated"]
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _STATED: Final = StoredTable(
-    STATED, {"name": str, "entity_id": int, "digest": int}, ("name", "entity_id")
+    STATED,
+    {"name": str, "entity_id": int, "digest": int},
+    ("name", "entity_id"),
+    shared=("name",),
 )
 _STATED_TABLE: Final = Table(
     STATED,

@@ -49,7 +49,8 @@ def stored_table(table: StatementTable | EntityTable) -> StoredTable:
     columns = {one.name: _PYTHON.get(one.type, int) for one in table.columns}
     if isinstance(table, EntityTable):
         owned = {"entity_id": int, **columns, "stream_no": int, "since_us": int}
-        return StoredTable(table.name, owned, ("entity_id", *table.key))
+        of_commit = ("stream_no", "since_us")
+        return StoredTable(table.name, owned, ("entity_id", *table.key), shared=of_commit)
     key = ("stream_no", *table.key)
     stored = {"stream_no": int, **columns}
     if table.replaced is None:
