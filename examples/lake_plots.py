@@ -22,7 +22,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import StrMethodFormatter
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 SEVERITIES = ("WARNING", "MINOR", "MAJOR", "CRITICAL")
 PLACE = ("measured_entity_uuid", "measured_entity_native_id", "measured_entity_class", "node_uuid")
@@ -101,7 +101,7 @@ def heat_map(lake: str, path: Path, most: int = 25) -> Counter[tuple[str, str]]:
                 )
         axes.set_xticks(range(len(SEVERITIES)), SEVERITIES)
         axes.set_yticks(range(len(nodes)), nodes)
-        figure.colorbar(image, label="episodes")
+        figure.colorbar(image, label="episodes", ticks=MaxNLocator(integer=True))
     axes.set_xlabel("worst severity")
     axes.set_ylabel("node, or what else it is at")
     title = "Alarm episodes by place and worst severity"
@@ -122,6 +122,7 @@ def flapping(lake: str, path: Path, most: int = 15) -> list[tuple[str, int]]:
     figure, axes = plt.subplots(figsize=(9, 1 + 0.3 * max(3, len(top))), layout="constrained")
     axes.barh([name for name, _ in reversed(top)], [count for _, count in reversed(top)])
     axes.set_xlabel("raises within 600 s of the end before")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     save(figure, axes, path, "Detectors that flap most", "" if top else "no detector flapped")
     return top
 
