@@ -21,9 +21,9 @@ from instep.errors import SinkError
 from instep_spark.identity import DEFAULT_ID, Identities, Resolved, resolve
 from instep_spark.lake.batches.progress import (
     CommitMetadata,
-    Content,
     DeferredSweep,
     StreamProgress,
+    TableContent,
     TableProgress,
     read_commit_metadata,
     read_commits,
@@ -193,9 +193,9 @@ def _landed(changes: DataFrame, where: str) -> dict[StreamKey, tuple[int, int]]:
     return landed
 
 
-def _content(spark: SparkSession, table: str) -> Content:
+def _content(spark: SparkSession, table: str) -> TableContent:
     if not table_exists(spark, table):
-        return Content(metadata=CommitMetadata(TableProgress()))
+        return TableContent(metadata=CommitMetadata(TableProgress()))
     return read_content(partial(read_commits, spark, table))
 
 
@@ -208,7 +208,7 @@ def _helped(entities: TableProgress | None) -> dict[str, AbstractSet[StreamKey]]
     return {name: of for name, of in (("composed", changing), ("identities", joined)) if of}
 
 
-def _progress(spark: SparkSession, table: str, content: Content) -> TableProgress | None:
+def _progress(spark: SparkSession, table: str, content: TableContent) -> TableProgress | None:
     """How far a table has come; None: unknown. One that is not there has not begun."""
     if content.metadata is not None:
         return content.metadata.progress

@@ -31,9 +31,9 @@ __all__ = [
     "RECENT_COMMITS",
     "Commit",
     "CommitMetadata",
-    "Content",
     "DeferredSweep",
     "StreamProgress",
+    "TableContent",
     "TableProgress",
     "carrying_metadata",
     "commits_of",
@@ -209,7 +209,7 @@ class Commit(NamedTuple):
         return self.operation in ("DELETE", "TRUNCATE")
 
 
-class Content(NamedTuple):
+class TableContent(NamedTuple):
     """What the commits of a table tell of the content that it has now (L2)."""
 
     version: int = 0
@@ -226,7 +226,7 @@ class Content(NamedTuple):
     """Whether older commits could not tell more."""
 
 
-def content_of(commits: Iterable[Commit]) -> Content:
+def content_of(commits: Iterable[Commit]) -> TableContent:
     """Read what the commits of a table tell of its content (L2).
 
     What a RESTORE has undone counts for nothing but the numbers of commits: Delta takes each of
@@ -256,18 +256,18 @@ def content_of(commits: Iterable[Commit]) -> Content:
             has_lost_rows = True
     version = newest_first[0].version if newest_first else 0
     if found is None:
-        return Content(version, has_lost_rows=has_lost_rows, is_whole=False)
+        return TableContent(version, has_lost_rows=has_lost_rows, is_whole=False)
     known = found_at if found.known_version is None else found.known_version
     oldest = newest_first[-1].version
     for commit in newest_first:
-        own = CommitMetadata.decode(commit.user_metadata) is not None
-        if known < commit.version < found_at and commit.replaces_content and not own:
-            return Content(version, None, commit.version, has_lost_rows)
+        replaces = known < commit.version < found_at and commit.replaces_content
+        if replaces and CommitMetadata.decode(commit.user_metadata) is None:
+            return TableContent(version, None, commit.version, has_lost_rows)
     metadata = found._replace(number=number, known_version=version)
-    return Content(version, metadata, None, has_lost_rows, known + 1 >= oldest)
+    return TableContent(version, metadata, None, has_lost_rows, known + 1 >= oldest)
 
 
-def read_content(read: Callable[[int | None], list[Commit]]) -> Content:
+def read_content(read: Callable[[int | None], list[Commit]]) -> TableContent:
     """Read what a table's commits tell; `read` gives the last ones, as many as it is told; None:
     all.
     """

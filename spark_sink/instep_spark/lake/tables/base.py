@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from uuid import uuid4
 
 import msgspec
@@ -26,8 +26,8 @@ from instep_spark.lake.batches.micro_batch import (
 from instep_spark.lake.batches.progress import (
     RECENT_COMMITS,
     CommitMetadata,
-    Content,
     StreamProgress,
+    TableContent,
     TableProgress,
     carrying_metadata,
     read_commits,
@@ -121,6 +121,9 @@ class OvertakenError(SinkError):
 class LakeTable:
     """One table of the pipeline. Subclasses define how rows of `changes` move it."""
 
+    driver_merges: ClassVar[bool] = True
+    """Whether the driver may read and merge its rows; False: all is left to Spark."""
+
     def __init__(self, table: TableSchema, place: LakePlace) -> None:
         self.name = table.name
         self.table = table
@@ -195,7 +198,7 @@ class LakeTable:
         self._commits, self._committed_s = metadata.number, metadata.committed_s
         self._known_version = metadata.known_version or 0
 
-    def _content(self, spark: SparkSession) -> Content:
+    def _content(self, spark: SparkSession) -> TableContent:
         """What the commits of the table tell of its content."""
         if self.by_driver is not None and self.by_driver.described() is not None:
             content = read_content(self.by_driver.commits)
@@ -259,7 +262,7 @@ class LakeTable:
         those of another table of the lake are. In an object store they are, and `storage_options`
         let delta-rs reach it.
         """
-        if self.by_driver is not None:
+        if self.by_driver is not None or not self.driver_merges:
             return
         if not self._where.startswith("file:"):
             if storage_options and "://" in self._where and not _is_unsafe(storage_options):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from instep_spark.lake.tables.entities import ProjectionTable
@@ -20,7 +19,7 @@ from instep_spark.lake.typed_views import (
 from instep_spark.place import LakePlace
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 __all__ = ["TypedTable"]
 
@@ -29,6 +28,8 @@ class TypedTable(ProjectionTable):
     """The entities of one class that exist. The typed view is its plain twin, computed when it is
     asked; the table can be read without Spark.
     """
+
+    driver_merges = False  # a merge of delta-rs (1.6) panics over some columns of lists
 
     def __init__(self, place: LakePlace, name: str) -> None:
         """`name`: of the table. Raises `ConfigurationError` for one of a class that is not
@@ -46,15 +47,6 @@ class TypedTable(ProjectionTable):
         )
         meaning = f"Each {entity_class} that exists, with its members. {self._class.meaning}"
         super().__init__(place, projection_schema(name, meaning.strip(), columns), (entity_class,))
-
-    def use_driver(
-        self,
-        spark: SparkSession,
-        storage_options: Mapping[str, str] | None = None,
-        *,
-        proven: bool = False,
-    ) -> None:
-        """Leave all to Spark: a merge of delta-rs (1.6) panics over some columns of lists."""
 
     def project(self, rows: DataFrame) -> DataFrame:
         typed = [column.name for column in self._class.columns]
