@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from uuid import uuid4
 
@@ -25,6 +24,7 @@ from instep_spark.lake.batches.micro_batch import (
 )
 from instep_spark.lake.batches.progress import (
     RECENT_COMMITS,
+    Commit,
     CommitMetadata,
     StreamProgress,
     TableContent,
@@ -200,12 +200,13 @@ class LakeTable:
 
     def _content(self, spark: SparkSession) -> TableContent:
         """What the commits of the table tell of its content."""
-        if self.by_driver is not None and self.by_driver.described() is not None:
-            content = read_content(self.by_driver.commits)
-            # Of a shallow clone, the driver may not read what Spark does.
-            if content.metadata is not None or content.replaced_at is not None:
-                return content
-        return read_content(partial(read_commits, spark, self.sql))
+
+        def read(limit: int | None) -> list[Commit]:
+            found = [] if self.by_driver is None else self.by_driver.commits(limit)
+            # What is not for the driver has no commit there.
+            return found or read_commits(spark, self.sql, limit)
+
+        return read_content(read)
 
     def is_as_known(self, spark: SparkSession) -> bool:
         """Whether the table holds what it held after its last commit that is known here: nobody has

@@ -85,8 +85,8 @@ class DeltaRsTable:
         return True
 
     def commits(self, limit: int | None) -> list[Commit]:
-        """The last commits, the newest first, None: all; none where there is no table. Raises
-        `SinkError`.
+        """The last commits, the newest first, None: all; none where there is no table, or one that
+        is not for the driver, as a shallow clone. Raises `SinkError`.
         """
         return self._guarded(lambda: self._commits(limit), [])
 
