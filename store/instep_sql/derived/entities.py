@@ -9,11 +9,11 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, Table, Text
 
-from instep.ports.derivation import EntityColumns, EntityDerivation, EntityTable
+from instep.ports.derivation import EntityColumns, EntityDerivation, EntityTable, Row
 from instep_sql.derived.followers import STATED, Follower, ReferenceColumn, changed_entities
 from instep_sql.derived.tables import stored_table
 from instep_sql.engine.bulk_writes import StoredTable, quoted
-from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.dialect import ColumnRows, Dialect, columns_of
 
 __all__ = ["derive_entities", "follower_of", "forget_stated", "make_stated"]
 
@@ -71,11 +71,14 @@ def _derive(
     now_us: int,
     rows: Sequence[Sequence[Any]],
 ) -> None:
-    ids, keys, classes, uuids, bodies, envelopes, digests = zip(*rows, strict=True)
+    ids, keys, classes, uuids, bodies, envelopes, digests = columns_of(rows)
     stated = derivation.derive(EntityColumns(keys, classes, uuids, envelopes, bodies))
     other_class: list[list[Any]] = [[] for _ in derivation.tables]
-    changed: list[tuple[int, Sequence[Sequence[Any]]]] = []
-    told: list[tuple[Any, ...]] = []
+    # Of each table, its rows and of which entity each is: what an entity states is not held.
+    rows_of: list[list[Row]] = [[] for _ in derivation.tables]
+    ids_of: list[list[int]] = [[] for _ in derivation.tables]
+    changed: list[int] = []
+    current_digests: list[int] = []
     former: list[int] = []
     for id, entity_class, before, own in zip(ids, classes, digests, stated, strict=True):
         derived = own
@@ -86,14 +89,22 @@ def _derive(
             continue
         if before is not None:
             former.append(id)
-        told.append((derivation.name, id, current))
-        changed.append((id, derived))
+        changed.append(id)
+        current_digests.append(current)
+        for at, stated_rows in enumerate(derived):
+            rows_of[at] += stated_rows
+            ids_of[at] += [id] * len(stated_rows)
+    names = [derivation.name] * len(changed)
     if former:
         dialect.delete_rows(connection, _STATED, [(derivation.name, id) for id in former])
-    dialect.insert_rows(connection, _STATED, told)
-    for at, table in enumerate(derivation.tables):
-        new_rows = [(id, *row, no, now_us) for id, derived in changed for row in derived[at]]
-        added = _replace(connection, dialect, table, former, new_rows) if former else new_rows
+    dialect.insert_rows(connection, _STATED, ColumnRows(names, changed, current_digests))
+    for table, own_rows, own_ids in zip(derivation.tables, rows_of, ids_of, strict=True):
+        added: Sequence[tuple[Any, ...]] = ()
+        if own_rows:
+            no_and_now = [[one] * len(own_rows) for one in (no, now_us)]
+            added = ColumnRows(own_ids, *columns_of(own_rows), *no_and_now)
+        if former:
+            added = _replace(connection, dialect, table, former, added)
         if added:
             dialect.insert_rows(connection, stored_table(table), added)
 
@@ -109,7 +120,7 @@ def _replace(
     dialect: Dialect,
     table: EntityTable,
     former: Sequence[int],
-    rows: list[tuple[Any, ...]],
+    rows: Sequence[tuple[Any, ...]],
 ) -> list[tuple[Any, ...]]:
     """Remove what these entities no longer state. Returns the rows that are not stored yet."""
     columns = ("entity_id", *(one.name for one in table.columns))

@@ -17,6 +17,7 @@ import msgspec
 from sqlalchemy import Column, TypeDecorator
 
 from instep.ports.derivation import key_of_entity, uuid_of_entity
+from instep_sql.engine.dialect import columns_of
 from instep_sql.projections.projection import (
     ENTITY_ID,
     Projection,
@@ -51,7 +52,7 @@ class ColumnarEntities(NamedTuple):
     @classmethod
     def of(cls, rows: Sequence[Sequence[Any]]) -> Self:
         """Of rows that begin with id, key, class, uuid and body."""
-        ids, keys, _, uuids, bodies, *_ = zip(*rows, strict=True)
+        ids, keys, _, uuids, bodies, *_ = columns_of(rows)
         return cls(ids, keys, uuids, bodies)
 
 

@@ -535,12 +535,15 @@ class _ScopeChanges:
         """Record an outcome: bury, keep, release. A reset has changed the epoch."""
         change, kept = self.change, self._kept
         if outcome.ended:
-            change.ended += [(one, 0) for one in outcome.ended]
-        for number in outcome.dropped:
-            message = kept.pop((epoch_before, number), None)
-            if message is not None:
-                # Accepted by this very group: it has no row yet.
-                change.dead.append((message, _end_of(number, outcome)))
+            change.ended = [*change.ended, *((one, 0) for one in outcome.ended)]
+        # Those that this very group accepted have no row yet.
+        dead = [
+            (message, _end_of(number, outcome))
+            for number in outcome.dropped
+            if (message := kept.pop((epoch_before, number), None)) is not None
+        ]
+        if dead:
+            change.dead = [*change.dead, *dead]
         for accepted in outcome.accepted:
             assert isinstance(accepted, Entry)
             assert accepted.message is not None
@@ -553,7 +556,7 @@ class _ScopeChanges:
             else:
                 change.release.append((epoch, message))
         if buffered_number is not None:
-            change.release_buffered.append((epoch, buffered_number))
+            change.release_buffered = [*change.release_buffered, (epoch, buffered_number)]
         self.released += len(outcome.deliver)
 
     def note_obligation(self, effect: ReportFault, number: int) -> None:
