@@ -190,6 +190,23 @@ def test_a_citation_is_found_in_a_docstring_a_comment_and_a_name() -> None:
     assert sorted(cited(source)) == [(1, "A3"), (1, "S2"), (2, "L1"), (3, "A17")]
 
 
+def test_a_comment_is_one_beside_strings_and_not_in_them() -> None:
+    source = (
+        "a = '# no' + \"it's # no\"  # it's A1\nb = '\\'# no'  # A2\n"
+        'c = """\n# no " # no\n"""  # A3\nd = f"{a!r:#} # no"\n# A4\n'
+        "if a:\n    # A5\n    try:\n        'A6'\n    except E:\n        'A7'\n"
+    )
+    assert sorted(prose(source)) == [
+        (1, "# it's A1"),
+        (2, "# A2"),
+        (5, "# A3"),
+        (7, "# A4"),
+        (9, "# A5"),
+        (11, "A6"),
+        (13, "A7"),
+    ]
+
+
 def test_a_rule_is_an_item_with_an_anchor() -> None:
     page = "# A\n\n- [**A1. One**]{#a1} and\n  more.\n- [**A2.**]{#a2} x\n\nNot A3.\n"
     assert items(page) == {
