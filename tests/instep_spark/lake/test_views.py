@@ -166,14 +166,13 @@ def test_the_questions_of_an_operator_have_answers(spark: SparkSession, network:
         (sites[route[1]["node-uuid"]], name_of(down)),
         (None, name_of(down)),
     }
-    for connection in of_class(context, "CONNECTION"):
-        hops = found(
-            "SELECT cep_uuid, node_uuid FROM connection_hops "
-            f"WHERE connection_uuid = '{connection.uuid}' ORDER BY position"
-        )
-        passed = connection.value["route"][0]["connection-end-point"]
-        assert [hop.cep_uuid for hop in hops] == [e["connection-end-point-uuid"] for e in passed]
-        assert [hop.node_uuid for hop in hops] == [e["node-uuid"] for e in passed]
+    hops = found("SELECT connection_uuid, cep_uuid, node_uuid FROM connection_hops ORDER BY 1, position")
+    assert hops
+    assert [tuple(hop) for hop in hops] == [
+        (connection.uuid, end["connection-end-point-uuid"], end["node-uuid"])
+        for connection in sorted(of_class(context, "CONNECTION"), key=lambda one: one.uuid)
+        for end in connection.value["route"][0]["connection-end-point"]
+    ]
     over = {
         connection.uuid
         for connection in of_class(context, "CONNECTION")
