@@ -1,5 +1,6 @@
 """What every test runs under: asyncio's debug mode, a Hypothesis profile, the public data."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -33,6 +34,16 @@ settings.register_profile(
     "mutants", deadline=None, database=None, phases=(Phase.explicit, Phase.generate)
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+# All modules and tests live to the end: what looks for garbage need not go through them. That is a
+# third of the time that it takes to collect the tests, in each process.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
 
 _LAKE_HALF = {"cli", "test_lake.py", "test_bitemporal.py"}
 """Files and folders whose tests take about half of the time of all that share a session."""
