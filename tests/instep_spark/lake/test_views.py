@@ -166,7 +166,9 @@ def test_the_questions_of_an_operator_have_answers(spark: SparkSession, network:
         (sites[route[1]["node-uuid"]], name_of(down)),
         (None, name_of(down)),
     }
-    hops = found("SELECT connection_uuid, cep_uuid, node_uuid FROM connection_hops ORDER BY 1, position")
+    hops = found(
+        "SELECT connection_uuid, cep_uuid, node_uuid FROM connection_hops ORDER BY 1, position"
+    )
     assert hops
     assert [tuple(hop) for hop in hops] == [
         (connection.uuid, end["connection-end-point-uuid"], end["node-uuid"])
