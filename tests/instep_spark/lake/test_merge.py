@@ -125,9 +125,10 @@ def test_a_commit_of_another_pipeline_is_not_merged_over(
     land(tmp_path, log)
     half = ends(log[: len(log) // 2])
     by_spark = replace(UNGUARDED, by_driver=False)
-    slow = pipeline(spark, tmp_path)
+    tables = ["entity_history", "alarms", "topology"]
+    slow = pipeline(spark, tmp_path, tables=tables)
     for settings in (UNGUARDED, by_spark):
-        quick: Pipeline = pipeline(spark, tmp_path, settings=settings)
+        quick: Pipeline = pipeline(spark, tmp_path, tables=tables, settings=settings)
         quick.apply(spark, half)
         quick.entities.commit_progress(spark, quick.entities.progress)
         stamps = [stamp(spark, target) for target in quick.targets]
