@@ -22,6 +22,9 @@ from tests.layout_kit import (
     rooms_import_downwards,
 )
 
+# One process reads the imports of all sources, which takes some seconds.
+pytestmark = pytest.mark.xdist_group("prose")
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGES = {
     init.parent.name: init.parent

@@ -20,7 +20,7 @@ from tests.docs.architecture_kit import (
     text_of,
 )
 
-# Where the comments of all sources are found, which takes long, one process does it once.
+# Where the comments and the imports of all sources are read, which takes long, one process does it.
 pytestmark = pytest.mark.xdist_group("prose")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
