@@ -2,6 +2,7 @@
 
 import gc
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,18 @@ from hypothesis import HealthCheck, Phase, settings
 
 from instep_sql.engine import schema
 from tests import new_store_kit
+from tests.memory_kit import memory_folder
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 # In the environment, so that the programs that a test starts run under it too.
 os.environ["PYTHONASYNCIODEBUG"] = "1"
+
+# A store waits for its disk at each commit, and longest when it is made: in memory it takes a tenth.
+# What a killed process has written is kept there, too.
+if "TMPDIR" not in os.environ and (memory := memory_folder()) is not None:
+    os.environ["TMPDIR"] = str(memory)
+    tempfile.tempdir = None  # it is looked for again
 
 # The tests of `instep_sql.engine` undo this.
 schema.migrate = new_store_kit.migrate
