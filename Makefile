@@ -36,7 +36,7 @@ test: $(READY) ## Run the tests in up to six processes (ARGS="-k name" for some)
 collect: $(READY) ## Import all tests, and compile them for those who run them
 	$(PYTEST) --collect-only --quiet --quiet > /dev/null
 
-long: $(READY) ## Run the tests that take a minute or more
+long: $(READY) ## Run the tests that take a minute or more, or try what few changes touch
 	$(PYTEST) -m long --timeout 600 $(ARGS)
 
 coverage: $(READY) ## Run the tests, and show what they do not reach; takes twice as long

@@ -17,8 +17,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 # In the environment, so that the programs that a test starts run under it too.
 os.environ["PYTHONASYNCIODEBUG"] = "1"
 
-# A store waits for its disk at each commit, and longest when it is made: in memory it takes a tenth.
-# What a killed process has written is kept there, too.
+# A store waits for its disk at each commit, and longest when it is made: in memory that takes a
+# tenth. What a killed process has written is kept there, too.
 if "TMPDIR" not in os.environ and (memory := memory_folder()) is not None:
     os.environ["TMPDIR"] = str(memory)
     tempfile.tempdir = None  # it is looked for again

@@ -13,7 +13,7 @@ from tests.postgres_kit import Missing
 
 # Some 10 s each: nine processes are started.
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("database", ["postgresql", pytest.param("sqlite", marks=pytest.mark.long)])
 def test_killed_at_any_moment_nothing_is_missing_nor_out_of_order(database: str) -> None:
     try:
         with store_url(database) as url:
