@@ -12,8 +12,8 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 
-# One more than there are cores: many tests wait for a server, a process or a deadline.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() + 1))')
+# Two more than there are cores: many tests wait for a server, a process or a deadline.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(6, os.cpu_count() + 2))')
 
 # Programs that a test starts, and each process of `make test`, would compile all sources anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -29,14 +29,14 @@ demo: $(READY) ## Show the main job: a provider, a consumer, faults, and the pro
 
 # Servers, databases and signals are real, and so is a busy machine: what fails is tried once more,
 # and listed as RERUN, which is a fault to look at.
-test: $(READY) ## Run the tests in up to four processes (ARGS="-k name" for some)
+test: $(READY) ## Run the tests in up to six processes (ARGS="-k name" for some)
 	$(PYTEST) -m "not long" --numprocesses $(WORKERS) --dist loadgroup --durations 25 \
 		--reruns 1 -raR $(ARGS)
 
 collect: $(READY) ## Import all tests, and compile them for those who run them
 	$(PYTEST) --collect-only --quiet --quiet > /dev/null
 
-long: $(READY) ## Run the tests that take a minute or more
+long: $(READY) ## Run the tests that take a minute or more, or try what few changes touch
 	$(PYTEST) -m long --timeout 600 $(ARGS)
 
 coverage: $(READY) ## Run the tests, and show what they do not reach; takes twice as long

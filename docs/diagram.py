@@ -16,7 +16,7 @@ from typing import TypeVar
 from xml.etree import ElementTree as ET
 
 from docs import rooms
-from docs.import_graph import read
+from docs.import_graph import packages, read
 from instep.alignment.transitions import TRANSITIONS
 from instep.model.position import Phase
 from instep.sequencing.transitions import SEQUENCE_TRANSITIONS, SequencePhase
@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 FOLDER = Path(__file__).parent / "diagrams"
+_REPOSITORY = FOLDER.parents[1]
 SVG = "http://www.w3.org/2000/svg"
 ANY = "any state"
 State = TypeVar("State", bound=str)
@@ -214,18 +215,18 @@ def _sequencer_calls() -> tuple[str, str, str]:
 
 
 def _rooms(package: str) -> tuple[str, str, str]:
-    dot = rooms.source(TREE, package, _LOOK)
-    return dot, f"The rooms of {package}", rooms.described(TREE, package)
+    tree = read(_REPOSITORY)
+    dot = rooms.source(tree, package, _LOOK)
+    return dot, f"The rooms of {package}", rooms.described(tree, package)
 
 
-TREE = read(FOLDER.parents[1])
 PICTURES: dict[str, Callable[[], tuple[str, str, str]]] = {
     "alignment.svg": _alignment,
     "sequence.svg": _sequence,
     "record.svg": _record,
     "record-tall.svg": _record_tall,
     "sequencer-calls.svg": _sequencer_calls,
-    **{f"rooms-{package}.svg": partial(_rooms, package) for package in rooms.packages(TREE)},
+    **{f"rooms-{package}.svg": partial(_rooms, package) for package in packages(_REPOSITORY)},
 }
 """What draws each committed picture: its DOT source, title and description."""
 

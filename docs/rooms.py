@@ -54,11 +54,6 @@ def reduced(edges: Edges) -> dict[str, set[str]]:
     }
 
 
-def packages(tree: Tree) -> list[str]:
-    """The packages of a tree, the core first."""
-    return sorted({_package(module) for module in tree.modules}, key=lambda p: (p != CORE, p))
-
-
 def described(tree: Tree, package: str) -> str:
     """Every import between the rooms of a package in words, those without an arrow too."""
     return "\n".join(

@@ -1,4 +1,4 @@
-"""Where tests keep databases that need not outlive them: in memory, if there is room."""
+"""Where tests keep files that need not outlive them: in memory, if there is room."""
 
 from __future__ import annotations
 

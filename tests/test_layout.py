@@ -22,6 +22,9 @@ from tests.layout_kit import (
     rooms_import_downwards,
 )
 
+# One process reads the imports of all sources, which takes some seconds.
+pytestmark = pytest.mark.xdist_group("prose")
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGES = {
     init.parent.name: init.parent
@@ -45,7 +48,6 @@ def tracked() -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-TREE = read(REPOSITORY)
 LAWS: dict[str, Callable[[Tree], list[str]]] = {
     "rooms_import_downwards": rooms_import_downwards,
     "every_room_has_a_floor": every_room_has_a_floor,
@@ -58,7 +60,7 @@ LAWS: dict[str, Callable[[Tree], list[str]]] = {
 
 @pytest.mark.parametrize("law", LAWS)
 def test_the_tree_keeps_the_law(law: str) -> None:
-    assert LAWS[law](TREE) == []
+    assert LAWS[law](read(REPOSITORY)) == []
 
 
 def core(**rooms: str) -> dict[str, str]:

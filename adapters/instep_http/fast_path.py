@@ -238,7 +238,7 @@ class FastPostConnection(asyncio.Protocol):
         if closes:
             transport.close()
             return
-        self._deadline_s = asyncio.get_running_loop().time() + self._limits.idle_timeout_s
+        self._set_deadline(self._limits.idle_timeout_s)
         if self._buffer:
             # Scheduled instead of called: a thousand bad requests in a row would recurse a thousand
             # deep.

@@ -143,6 +143,7 @@ def test_a_scenario_of_reports_runs_floor_and_product(scenario: str) -> None:
     assert result["ratio"] > 0
 
 
+@pytest.mark.long
 def test_an_mdib_is_read_by_floor_and_product() -> None:
     done = _bench("--rounds=1", "--scenario=mdib", "--format=jsonl")
     assert done.returncode == 0, done.stderr

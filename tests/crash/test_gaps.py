@@ -11,7 +11,9 @@ from tests.crash.gaps import KINDS, run
 
 @pytest.mark.asyncio
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=[pytest.mark.long] if k != "didcomm" else []) for k in KINDS]
+)
 async def test_s13_what_is_acknowledged_is_in_a_table(kind: str) -> None:
     seed = random.randrange(10_000)
     report = await run(kind, kills=2, seed=seed)

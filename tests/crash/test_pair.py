@@ -14,7 +14,7 @@ from tests.postgres_kit import Missing
 def test_one_writes_at_a_time_and_nothing_is_lost() -> None:
     seed = random.randrange(10_000)
     try:
-        report = rounds(5, seed=seed, storm_per_s=200)
+        report = rounds(3, seed=seed, storm_per_s=200)
     except Missing as missing:
         pytest.skip(str(missing))
     print(f"seed {seed}: {report}")

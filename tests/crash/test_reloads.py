@@ -6,6 +6,6 @@ from tests.crash.reloads import reload_rounds
 
 
 def test_reloads_close_no_connection_and_read_nothing_twice(tmp_path: Path) -> None:
-    report = reload_rounds(30, seed=3, folder=tmp_path)
+    report = reload_rounds(15, seed=3, folder=tmp_path)
     assert report.faults == []
-    assert (report.changes.total(), report.refused) == (30, 3)
+    assert (report.changes.total(), report.refused) == (15, 1)

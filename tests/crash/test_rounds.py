@@ -15,7 +15,7 @@ from tests.postgres_kit import Missing
 def test_killed_at_any_moment_nothing_is_lost_and_no_attempt_is_needless(database: str) -> None:
     seed = random.randrange(10_000)
     try:
-        report = rounds(5, database=database, seed=seed, storm_per_s=200)
+        report = rounds(3, database=database, seed=seed, storm_per_s=200)
     except Missing as missing:
         pytest.skip(str(missing))
     print(f"seed {seed}: {report}")

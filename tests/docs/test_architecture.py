@@ -20,7 +20,7 @@ from tests.docs.architecture_kit import (
     text_of,
 )
 
-# Where the comments of all sources are found, which takes long, one process does it once.
+# Where the comments and the imports of all sources are read, which takes long, one process does it.
 pytestmark = pytest.mark.xdist_group("prose")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -188,6 +188,23 @@ def _modules() -> dict[str, str]:
 def test_a_citation_is_found_in_a_docstring_a_comment_and_a_name() -> None:
     source = '"""By A3 (S2)."""\nX = "A4"  # L1\ndef test_a17_x(): ...\n'
     assert sorted(cited(source)) == [(1, "A3"), (1, "S2"), (2, "L1"), (3, "A17")]
+
+
+def test_a_comment_is_one_beside_strings_and_not_in_them() -> None:
+    source = (
+        "a = '# no' + \"it's # no\"  # it's A1\nb = '\\'# no'  # A2\n"
+        'c = """\n# no " # no\n"""  # A3\nd = f"{a!r:#} # no"\n# A4\n'
+        "if a:\n    # A5\n    try:\n        'A6'\n    except E:\n        'A7'\n"
+    )
+    assert sorted(prose(source)) == [
+        (1, "# it's A1"),
+        (2, "# A2"),
+        (5, "# A3"),
+        (7, "# A4"),
+        (9, "# A5"),
+        (11, "A6"),
+        (13, "A7"),
+    ]
 
 
 def test_a_rule_is_an_item_with_an_anchor() -> None:

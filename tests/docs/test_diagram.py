@@ -9,6 +9,9 @@ from docs.diagram import FOLDER, PICTURES, Table, described, digest, machine, re
 from instep.alignment.transitions import TRANSITIONS
 from instep.sequencing.transitions import SEQUENCE_TRANSITIONS
 
+# One process reads the imports of all sources, which takes some seconds.
+pytestmark = pytest.mark.xdist_group("prose")
+
 DOCS = FOLDER.parent
 SVG = "{http://www.w3.org/2000/svg}"
 

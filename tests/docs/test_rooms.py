@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from docs.import_graph import parse, read
-from docs.rooms import described, packages, reduced, rooms, source
+from docs.import_graph import packages, parse
+from docs.rooms import described, reduced, rooms, source
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TREE = parse(
@@ -58,7 +58,7 @@ def test_every_room_has_a_box_and_every_import_is_described() -> None:
 
 def test_the_page_shows_each_package() -> None:
     page = (REPOSITORY / "docs/topics/architecture.md").read_text(encoding="utf-8")
-    found = packages(read(REPOSITORY))
+    found = packages(REPOSITORY)
     assert found[0] == "instep"
     assert len(found) > 5
     assert [package for package in found if f"rooms-{package}.svg" not in page] == []

@@ -17,13 +17,16 @@ from tests.explore.worlds import ALIGNMENT, BEGUN, SEQUENCES
 _LONGEST = "compacted, an end unread"
 """Closed as well, at 160,000 states: `make explore ARGS=--small` visits them."""
 _CLOSED = {name: world for name, world in (ALIGNMENT | BEGUN).items() if name != _LONGEST}
+_LONG = "two partitions, one unread"
 _MOST_STATES = 100_000
 _MOST_TO_TAKE_ALL = 1_500
 """So many states of each world take every transition."""
 
 
 # Each visits some thousand states, up to six seconds: all of them, or nothing would be shown.
-@pytest.mark.parametrize("name", _CLOSED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.long) if n == _LONG else n for n in _CLOSED]
+)
 def test_no_history_of_a_small_log_ends_wrong(name: str) -> None:
     _explore_all(_CLOSED[name])
 

@@ -98,6 +98,7 @@ def repository(tmp_path: Path) -> Iterator[str]:
 
 # Two JVMs start: the resolver's and the session's.
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_session_has_the_delta_of_a_repository_that_answers(
     tmp_path: Path, repository: str

@@ -56,10 +56,17 @@ def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         check_java()
 
 
-def test_the_jar_is_carved_once(tmp_path: Path) -> None:
-    carved = jar.installed_jar(tmp_path)
-    if carved is None:
+@pytest.fixture(scope="module")
+def carved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The jar in a cache of its own, which was made for it."""
+    folder: Path = tmp_path_factory.mktemp("jar") / "cache"
+    made = jar.installed_jar(folder)
+    if made is None:
         pytest.skip("no provider of the jar is installed")
+    return made
+
+
+def test_the_jar_is_carved_once(carved: Path) -> None:
     with zipfile.ZipFile(carved) as whole:
         names = whole.namelist()
     assert "org/apache/spark/sql/delta/DeltaLog.class" in names
@@ -68,22 +75,19 @@ def test_the_jar_is_carved_once(tmp_path: Path) -> None:
     assert not [name for name in names if "avro" in name.lower()]
     assert len(names) == len(set(names))
     before = carved.stat().st_mtime_ns
-    assert jar.installed_jar(tmp_path) == carved
+    assert jar.installed_jar(carved.parent) == carved
     assert carved.stat().st_mtime_ns == before
-    assert [path.name for path in tmp_path.iterdir()] == [carved.name]
+    assert [path.name for path in carved.parent.iterdir()] == [carved.name]
 
 
 def test_a_jar_that_was_changed_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    carved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    carved = jar.installed_jar(tmp_path)
-    if carved is None:
-        pytest.skip("no provider of the jar is installed")
-    good = carved.read_bytes()
-    carved.write_bytes(good + b"x")
-    assert jar.installed_jar(tmp_path) == carved
-    assert carved.read_bytes() == good
-    carved.write_bytes(good + b"x")
+    good, changed = carved.read_bytes(), tmp_path / carved.name
+    changed.write_bytes(good + b"x")
+    assert jar.installed_jar(tmp_path) == changed
+    assert changed.read_bytes() == good
+    changed.write_bytes(good + b"x")
     # One of another version is told, and Maven is asked.
     monkeypatch.setattr(jar, "_KNOWN", frozenset())
     assert jar.installed_jar(tmp_path) is None
@@ -91,14 +95,15 @@ def test_a_jar_that_was_changed_is_not_used(
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707])
-def test_a_cache_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
-    folder = tmp_path / "cache"
-    if jar.installed_jar(folder) is None:
-        pytest.skip("no provider of the jar is installed")
+def test_a_cache_that_others_may_write_is_refused(carved: Path, mode: int) -> None:
+    folder = carved.parent
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(mode)
-    with pytest.raises(ConfigurationError, match="other users may write"):
-        jar.installed_jar(folder)
+    try:
+        with pytest.raises(ConfigurationError, match="other users may write"):
+            jar.installed_jar(folder)
+    finally:
+        folder.chmod(0o700)
 
 
 def test_options_hide_their_secrets() -> None:

@@ -220,7 +220,7 @@ async def test_an_answer_without_content_is_no_statement(
         assert set(found) == set(NAMES)
         assert {reason.split()[0] for reason in found.values()} == {"empty-answer"}
         # It is read again, and again; but nothing else was stated meanwhile, so it stays.
-        await aligned_again(consumer, 6)
+        await aligned_again(consumer, 4)
         assert set(await stored(store)) == set(NAMES)
         provider.context, provider.status = whole, "200 OK"
         while await stored(store) != dict.fromkeys(NAMES, ""):

@@ -7,14 +7,9 @@ near `wal_autocheckpoint` pages, because readers hold short transactions only.
 
 from __future__ import annotations
 
-import logging
-import os
 import sqlite3
-import stat
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path
@@ -23,7 +18,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, Engine, StaticPool, create_engine, event
 
-from instep.errors import NoStoreError, SinkError, StoreUnavailableError
+from instep.errors import NoStoreError, SinkError
 from instep.model.ordering import BOUND_PLACE, SQL_PLACE, Place, supersedes_sql
 from instep_sql.engine.bulk_writes import (
     IGNORE_EXISTING,
@@ -49,16 +44,13 @@ from instep_sql.engine.dialect import (
 )
 from instep_sql.engine.journal_insert import APPEND_COLUMNS, append_sql
 from instep_sql.engine.row_triggers import create_sql
+from instep_sql.engine.sqlite_errors import WrittenError, sink_error
+from instep_sql.engine.sqlite_files import finished_file, in_wal_mode, make_private, wal_of
 from instep_sql.engine.triggers import Trigger
 from instep_sql.options import Journal, SqlOptions
 from instep_sql.status_rows import SQLITE_NOW_US
 
 __all__ = ["Sqlite"]
-
-_log = logging.getLogger("instep.sql")
-_CREATING: Final = threading.Lock()
-_REPORTED: Final[set[str]] = set()
-"""Files of which it was told that others can read them: once in the life of a process."""
 
 _PAGE_BYTES: Final = 8_192
 """The page size of a new file: with entities of 1 KB, less of a page stays empty than with SQLite's
@@ -70,9 +62,6 @@ _LOCKED_POLL_S: Final = 0.02
 _BEGIN: Final = "BEGIN IMMEDIATE"
 _FINISHED: Final = "instep_finished"
 """In the `info` of a connection to a file that nobody writes: how the file was found."""
-_WAL_MODE: Final = b"\x02\x02"
-_WAL_MODE_AT: Final = slice(18, 20)
-"""Of the header of a file: the versions of its format, for writing and for reading."""
 
 _ENTITY: Final = (
     "key",
@@ -153,51 +142,6 @@ _SHOWN: Final = {
     "flag": "({0}) <> 0",
     "json": "CAST({0} AS TEXT)",
 }
-_UNAVAILABLE: Final[dict[int, tuple[str, str]]] = {
-    sqlite3.SQLITE_BUSY: (
-        "the database is locked by another process",
-        "end the other writer, or raise busy_timeout_s",
-    ),
-    sqlite3.SQLITE_LOCKED: (
-        "the database is locked by another connection",
-        "end the other writer, or raise busy_timeout_s",
-    ),
-    sqlite3.SQLITE_FULL: (
-        "the disk is full",
-        "make room; nothing of the batch was committed and it can be tried again",
-    ),
-    sqlite3.SQLITE_IOERR: (
-        "the disk could not be read or written",
-        "look at the disk and the system's log; the batch can be tried again",
-    ),
-}
-_UNUSABLE: Final[dict[int, tuple[str, str]]] = {
-    sqlite3.SQLITE_READONLY: (
-        "the database cannot be written",
-        "give this user write access to the file and to its directory",
-    ),
-    sqlite3.SQLITE_PERM: (
-        "the database cannot be accessed",
-        "give this user write access to the file and to its directory",
-    ),
-    sqlite3.SQLITE_CANTOPEN: (
-        "the database cannot be opened",
-        "the directory has to exist, and this user has to be allowed to write in it",
-    ),
-    sqlite3.SQLITE_NOTADB: ("the file is not a SQLite database", "name another file"),
-    sqlite3.SQLITE_CORRUPT: (
-        "the database is damaged",
-        "restore it, or move it away: a new one is aligned from the provider; copy by VACUUM INTO",
-    ),
-    sqlite3.SQLITE_TOOBIG: (
-        "a record is larger than SQLite can keep",
-        "bound the size of a frame in the source's options",
-    ),
-}
-
-
-class _WrittenError(sqlite3.OperationalError):
-    """A file was written that nobody was to write: what was read of it may be wrong."""
 
 
 class Sqlite:
@@ -219,7 +163,7 @@ class Sqlite:
 
     def writer(self) -> Engine:
         if not self.in_memory:
-            _make_private(self._file)
+            make_private(self._file)
         engine = self._engine()
         event.listen(engine, "connect", self._tune_writer)
         # The upgrade of a read transaction to a write transaction can fail half way, so every
@@ -257,7 +201,7 @@ class Sqlite:
         """A connection to a file in a folder that this user may not write in: SQLite cannot make
         the file there by which it would share it with a writer. None: connect as usual.
         """
-        record.info[_FINISHED] = found = _finished(self._file)
+        record.info[_FINISHED] = found = finished_file(self._file)
         if found is None:
             return None
         uri = f"{Path(self._file).absolute().as_uri()}?immutable=1"
@@ -271,8 +215,8 @@ class Sqlite:
     def _check_finished(self, connection: Connection) -> None:
         """Raise if a file that nobody was to write is written, perhaps by another user."""
         found = connection.info.get(_FINISHED)
-        if found is not None and found != _finished(self._file):
-            raise _WrittenError("the store is written while it is read as one that is not")
+        if found is not None and found != finished_file(self._file):
+            raise WrittenError("the store is written while it is read as one that is not")
 
     def _engine(self) -> Engine:
         # One thread at a time uses the connection; the worker decides which thread that is.
@@ -309,35 +253,15 @@ class Sqlite:
     def translate(
         self, error: BaseException, _failure_kind: FailureKind = FailureKind.FINAL
     ) -> SinkError:
-        orig = getattr(error, "orig", None) or error
-        extended = getattr(orig, "sqlite_errorcode", None)
-        facts: dict[str, Any] = {"sqlite": getattr(orig, "sqlite_errorname", type(orig).__name__)}
-        code = -1 if extended is None else extended & 0xFF
-        if isinstance(orig, _WrittenError):
-            hint = "try again; if that does not help, read it as a user who may write in its folder"
-            return StoreUnavailableError(str(orig), where=self.where, hint=hint)
-        if code == sqlite3.SQLITE_CANTOPEN and _wal_of(self._file).exists():
-            return SinkError(
-                "the database cannot be opened: its -wal takes another file beside it",
-                where=self.where,
-                hint="copy the file and its -wal to a folder that this user may write in",
-                **facts,
-            )
-        if code in _UNAVAILABLE:
-            message, hint = _UNAVAILABLE[code]
-            return StoreUnavailableError(message, where=self.where, hint=hint, **facts)
-        if code in _UNUSABLE:
-            message, hint = _UNUSABLE[code]
-            return SinkError(message, where=self.where, hint=hint, **facts)
-        return SinkError(f"the database refused: {orig}", where=self.where, **facts)
+        return sink_error(error, self.where, has_wal=wal_of(self._file).exists)
 
     def failure_kind(self, error: BaseException, _connection: Connection | None) -> FailureKind:
         # Another connection reads it as usual. Where it is locked, the busy timeout has passed.
-        return FailureKind.LOST if isinstance(error, _WrittenError) else FailureKind.FINAL
+        return FailureKind.LOST if isinstance(error, WrittenError) else FailureKind.FINAL
 
     def no_store_hint(self, connection: Connection) -> str:
         # Tables are made in the -wal, which goes away with a writer that ends.
-        wal = _wal_of(self._file)
+        wal = wal_of(self._file)
         if not self._in_wal_mode(connection) or (wal.exists() and wal.stat().st_size):
             return "look at the URL"
         return (
@@ -350,8 +274,7 @@ class Sqlite:
             mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
             return bool(mode == "wal")
         # SQLite says nothing of it here. (No lock is lost: this process has no writer.)
-        with Path(self._file).open("rb") as file:
-            return file.read(_WAL_MODE_AT.stop)[_WAL_MODE_AT] == _WAL_MODE
+        return in_wal_mode(self._file)
 
     def cannot_mean(self, error: BaseException) -> bool:
         orig = getattr(error, "orig", None) or error
@@ -623,35 +546,6 @@ def _unwatched(connection: Connection) -> sqlite3.Connection | None:
         return None
     raw: sqlite3.Connection | None = connection.connection.driver_connection
     return raw
-
-
-def _wal_of(file: str) -> Path:
-    return Path(f"{file}-wal")
-
-
-def _finished(file: str) -> tuple[int, int, int] | None:
-    """How a file is that has no writer, in a folder that this user may not write in; None: there
-    may be a writer, or SQLite can find out.
-    """
-    if _wal_of(file).exists() or os.access(Path(file).absolute().parent, os.W_OK):
-        return None
-    found = Path(file).stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _make_private(file: str) -> None:
-    """Make the file, for this user alone, if it does not exist; SQLite gives the same rights to the
-    files beside it.
-    """
-    # Closing a file gives up all locks that this process has on it: a file that SQLite may have
-    # open is never opened here. What cannot be made is reported by SQLite, with its own reason.
-    with _CREATING, suppress(OSError):
-        if not Path(file).exists():
-            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        elif file not in _REPORTED and Path(file).stat().st_mode & stat.S_IROTH:
-            # Each connection passes here.
-            _REPORTED.add(file)
-            _log.warning("every user of this machine can read the store %s", file)
 
 
 def _begin_immediate(connection: Connection) -> None:

@@ -37,7 +37,7 @@ def until(found: Callable[[], bool], what: str) -> None:
     deadline_s = time.monotonic() + DEADLINE_S
     while not found():
         assert time.monotonic() < deadline_s, what
-        time.sleep(0.2)
+        time.sleep(0.5)
 
 
 @pytest.mark.parametrize("isolation", ["none", "process"])

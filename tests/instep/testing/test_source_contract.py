@@ -11,7 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from instep import Consumer, Mode, Record, RecordType, StreamInfo
+from instep import (
+    AlignmentSettings,
+    Consumer,
+    ConsumerSettings,
+    Mode,
+    Record,
+    RecordType,
+    StreamInfo,
+)
 from instep.errors import UnreachableError
 from instep.model import RecordChunk, Start, StreamState
 from instep.model.records import DecodedRecords
@@ -236,12 +244,12 @@ def letters(*log: tuple[str, RecordType, bytes], **changes: Any) -> Callable[[],
 
 async def test_what_a_delete_ends_is_in_no_store(tmp_path: Path) -> None:
     await check_source(letters(*LETTERS), least_records=4)
-    sink = MemorySink()
-    async with Consumer("c", letters(*LETTERS)(), sink) as consumer:
+    quick, sink = ConsumerSettings(alignment=AlignmentSettings(quiet_s=0.2)), MemorySink()
+    async with Consumer("c", letters(*LETTERS)(), sink, quick) as consumer:
         await consumer.aligned(timeout_s=30)
     assert sink.entities("letters").keys() == {"a"}
     store = SqlStore(f"sqlite:///{tmp_path}/s.db", journal="bodies")
-    async with Consumer("c", letters(*LETTERS)(), store) as consumer:
+    async with Consumer("c", letters(*LETTERS)(), store, quick) as consumer:
         await consumer.aligned(timeout_s=30)
         reader = store.reader
         assert [(one.key, one.body) async for one in reader.entities()] == [("a", b'{"is": 1}')]

@@ -54,32 +54,49 @@ def _engines(lake: Path, table: str) -> set[str]:
     }
 
 
+def _merged(spark: SparkSession, lake: Path, **settings: Any) -> dict[str, list[str]]:
+    """The rows of each table, of logs with ends, from a baseline, and with one uuid in several
+    places.
+    """
+    logs = [provider.rows for provider in providers_of(1, 3, 6)]
+    rows = [row for log in logs for row in log]
+    land(lake, rows)
+    made = pipeline(spark, lake, settings=replace(UNGUARDED, **settings))
+    made.apply(spark, ends(rows))
+    return {table: _rows(lake, table) for table in TABLES}
+
+
+@pytest.fixture(scope="module")
+def by_spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    lake = tmp_path_factory.mktemp("by-spark")
+    merged = _merged(spark, lake, by_driver=False)
+    for table in TABLES:
+        assert not _engines(lake, table) & {"delta-rs", "instep"}, table
+    return merged
+
+
 @pytest.mark.parametrize(
     ("layout", "engine"), [("copy-on-write", "delta-rs"), ("merge-on-read", "instep")]
 )
 def test_a_small_merge_is_what_spark_makes_of_it(
-    spark: SparkSession, tmp_path: Path, layout: Layout, engine: str
+    spark: SparkSession,
+    by_spark: dict[str, list[str]],
+    tmp_path: Path,
+    layout: Layout,
+    engine: str,
 ) -> None:
-    # From the log, from a baseline, and with one uuid in several places.
-    logs = [provider.rows for provider in providers_of(1, 3, 6)]
-    longest = max(map(len, logs))
-    parts = [
-        [row for log in logs for row in log[begin : begin + 48]] for begin in range(0, longest, 48)
-    ]
-    found: dict[bool, dict[str, Any]] = {}
-    for by_driver in (True, False):
-        lake = tmp_path / str(by_driver)
-        land(lake, [row for log in logs for row in log])
-        settings = replace(UNGUARDED, by_driver=by_driver, layout=layout)
-        made = pipeline(spark, lake, settings=settings)
-        for rows in parts:
-            made.apply(spark, ends(rows))
-        found[by_driver] = {table: _rows(lake, table) for table in TABLES}
-        for table in TABLES:
-            assert (engine in _engines(lake, table)) == by_driver, table
+    found = _merged(spark, tmp_path, by_driver=True, layout=layout)
     for table in TABLES:
-        assert found[True][table], table
-        assert found[True][table] == found[False][table], table
+        assert engine in _engines(tmp_path, table), table
+        assert found[table], table
+        assert found[table] == by_spark[table], table
+
+
+@pytest.mark.long
+def test_spark_merges_alike_in_each_layout(
+    spark: SparkSession, by_spark: dict[str, list[str]], tmp_path: Path
+) -> None:
+    assert _merged(spark, tmp_path, by_driver=False, layout="merge-on-read") == by_spark
 
 
 def test_progress_is_durable_where_a_merge_changes_nothing(
@@ -108,9 +125,10 @@ def test_a_commit_of_another_pipeline_is_not_merged_over(
     land(tmp_path, log)
     half = ends(log[: len(log) // 2])
     by_spark = replace(UNGUARDED, by_driver=False)
-    slow = pipeline(spark, tmp_path)
+    tables = ["entity_history", "alarms", "topology"]
+    slow = pipeline(spark, tmp_path, tables=tables)
     for settings in (UNGUARDED, by_spark):
-        quick: Pipeline = pipeline(spark, tmp_path, settings=settings)
+        quick: Pipeline = pipeline(spark, tmp_path, tables=tables, settings=settings)
         quick.apply(spark, half)
         quick.entities.commit_progress(spark, quick.entities.progress)
         stamps = [stamp(spark, target) for target in quick.targets]

@@ -15,7 +15,7 @@ import pytest
 
 from instep.errors import NoStoreError, SinkError, StoreUnavailableError
 from instep.ports.reader import StoreReader
-from instep_sql.engine import sqlite
+from instep_sql.engine import sqlite, sqlite_files
 from instep_sql.plugin import sink
 from tests.instep.cli.cli_kit import started
 from tests.instep_sql.store_kit import Stage, create_update, stage
@@ -123,10 +123,10 @@ async def test_what_is_written_while_it_is_read_is_not_given_out(
     async with stage(f"sqlite:///{file}") as at:
         await filled(at)
     monkeypatch.setattr(os, "access", lambda *_: False)
-    found = sqlite._finished(str(file))
+    found = sqlite_files.finished_file(str(file))
     assert found is not None
     number = iter(range(1_000))
-    monkeypatch.setattr(sqlite, "_finished", lambda _: (*found[:2], next(number)))
+    monkeypatch.setattr(sqlite, "finished_file", lambda _: (*found[:2], next(number)))
     reader = sink.reader(f"sqlite:///{file}")
     with pytest.raises(StoreUnavailableError, match="is written while it is read"):
         await keys(reader)

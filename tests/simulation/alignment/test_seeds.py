@@ -29,7 +29,8 @@ def run_program(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedPr
 
 @pytest.mark.timeout(300)
 def test_seeds_hold_every_promise() -> None:
-    others = ("--sequences", "0", "--sequenced-feeds", "0", "--soap", "0", "--sdpi", "0")
+    kinds = ("sequences", "endings", "sequenced-feeds", "soap", "sdpi")
+    others = [word for kind in kinds for word in (f"--{kind}", "0")]
     done = run_program("--seeds", "40", *others)
     assert done.returncode == 0, done.stderr[-6_000:]
     print(done.stdout)

@@ -80,7 +80,13 @@ def test_an_ending_that_once_failed(seed: int) -> None:
     simulate_endings(seed)
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
+@pytest.mark.parametrize(
+    "first",
+    [
+        *range(0, SEEDS, AT_ONCE),
+        *(pytest.param(n, marks=pytest.mark.long) for n in range(SEEDS, 100, AT_ONCE)),
+    ],
+)
 def test_s13_accepted_is_delivered_or_dead_and_the_record_says_which(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         simulate_endings(seed)
