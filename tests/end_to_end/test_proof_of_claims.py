@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from instep import Consumer
@@ -25,6 +26,7 @@ from tests.instep_tapi.small_provider_kit import (
     node,
     running,
     second_now,
+    serving,
     stated,
 )
 
@@ -77,6 +79,50 @@ async def test_a2_a_log_that_was_rebuilt_leaves_no_phantom(tmp_path: Path, offse
         served.log = [node(name, 15 + n, 60, "new", **more) for n, name in enumerate(NAMES[3:])]
         served.cut()
         await becomes(reader, *NAMES[3:])
+
+
+async def test_a2_a_stream_with_another_uuid_is_another_log(tmp_path: Path) -> None:
+    """It has its name still, and begins right behind ours."""
+    log = [node(name, n) for n, name in enumerate(NAMES)]
+    served = SmallProvider("NODE", log=log, storage="COMPACTED")
+    async with following(served, tmp_path) as (_, reader):
+        await becomes(reader, *NAMES)
+        served.stream = {"uuid": "another"}
+        served.log = [node(name, 6 + n, 60, "new") for n, name in enumerate(NAMES[3:])]
+        served.cut()
+        await becomes(reader, *NAMES[3:])
+
+
+async def test_a2_a_provider_that_was_away_before_the_start_was_restarted(tmp_path: Path) -> None:
+    """The process of the consumer began while it answered with 503."""
+    log = [node(name, n) for n, name in enumerate(NAMES)]
+    served = SmallProvider("NODE", log=log, storage="COMPACTED")
+    async with following(served, tmp_path) as (_, reader):
+        await becomes(reader, *NAMES)
+    served.log = [node(name, 6 + n, 60, "new") for n, name in enumerate(NAMES[3:])]
+    served.streams_status = "503 Service Unavailable"
+    store = SqlStore(f"sqlite:///{tmp_path}/store.db")
+    settings = msgspec.structs.replace(SETTINGS, reconnect_late_s=0.1)
+    async with serving(served) as source, Consumer("c", source, store, settings):
+        await asyncio.sleep(0.3)
+        served.streams_status = "200 OK"
+        await becomes(store.reader, *NAMES[3:])
+
+
+@pytest.mark.parametrize("changed", [{"uuid": "v"}, {"uuid": "v", "stream-id": "v"}])
+async def test_a20_a_stream_under_another_uuid_is_read_though_the_old_one_stays_open(
+    tmp_path: Path, changed: dict[str, str]
+) -> None:
+    """Nothing is ever said on the old connection again, and nobody closes it."""
+    log = [node(name, n) for n, name in enumerate(NAMES)]
+    served = SmallProvider("NODE", log=log, storage="COMPACTED")
+    store = SqlStore(f"sqlite:///{tmp_path}/store.db")
+    settings = msgspec.structs.replace(SETTINGS, discover_every_s=0.2, discover_confirm_s=0.2)
+    async with running(served, store, settings):
+        await becomes(store.reader, *NAMES)
+        served.path, served.stream = "/another", changed
+        served.log = [node(name, n, 60, "new") for n, name in enumerate(NAMES[:4])]
+        await rests(store.reader, *NAMES[:4])
 
 
 @pytest.mark.parametrize("offsets", [True, False])
