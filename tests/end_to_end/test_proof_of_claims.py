@@ -172,6 +172,40 @@ async def test_a18_a_log_that_wraps_past_its_reader_is_read_anew(tmp_path: Path)
         await becomes(reader, "c2")
 
 
+@pytest.mark.parametrize("before", [0, 3])
+async def test_a2_an_idle_truncated_stream_costs_no_get_at_each_reconnection(
+    tmp_path: Path, before: int
+) -> None:
+    """Nothing was ever read of it. An empty log shows that nothing was missed; where it holds what
+    was there before the opening, one reading comes to a token.
+    """
+    served = SmallProvider("NODE", log=[node(name, n) for n, name in enumerate(NAMES[:before])])
+    served.shows(*NAMES)
+    async with following(served, tmp_path) as (consumer, reader):
+        for _ in range(4):
+            opened = len(served.opened_at)
+            served.cut()
+            async with asyncio.timeout(DEADLINE_S):
+                while len(served.opened_at) == opened or not consumer.health().aligned:
+                    await asyncio.sleep(0.02)
+            await asyncio.sleep(0.5)
+        assert served.readings == (2 if before else 1)
+        served.say(node("c", before, 60))
+        await rests(reader, "c", *NAMES)
+
+
+async def test_a2_what_came_while_nothing_was_ever_read_is_not_missed(tmp_path: Path) -> None:
+    served = SmallProvider("NODE")
+    served.shows(*NAMES)
+    async with following(served, tmp_path) as (_, reader):
+        await becomes(reader, *NAMES)
+        served.shows(*NAMES[1:])
+        served.cut()
+        # Its end has left the log, or was never in it.
+        served.say(node("n1", 5, 60))
+        await rests(reader, *NAMES[1:])
+
+
 async def test_a20_streams_that_come_back_under_other_ids_double_nothing(tmp_path: Path) -> None:
     served = SmallProvider("NODE")
     served.shows(*NAMES)

@@ -144,15 +144,28 @@ async def test_what_can_be_read_leniently_is_read(store: SqlStore) -> None:
         *log(NAMES),
         b"\xef\xbb\xbf" + node("bom", 20),
         node("l1", 21) + b"\n" + node("l2", 22) + b"\r\n",
+        node("j1", 23) + node("j2", 24) + b" " + node("j3", 25) + b"\n",
         *odd,
     ]
     provider = SmallProvider("NODE", log=told, storage="COMPACTED")
     async with running(provider, store):
-        assert set(await stored(store)) == {*NAMES, "bom", "l1", "l2", "s0", "s1", "s2"}
+        met = {"bom", "l1", "l2", "j1", "j2", "j3", "s0", "s1", "s2"}
+        assert set(await stored(store)) == {*NAMES, *met}
         [status] = await store.reader.streams()
         assert status.quarantined == 0
         counted = ("byte-order-mark", "several-documents", "epoch-time", "zone-name")
-        assert [status.deviations.get(kind) for kind in counted] == [1, 1, 2, 1]
+        assert [status.deviations.get(kind) for kind in counted] == [1, 2, 2, 1]
+
+
+async def test_a_record_in_utf_16_is_no_heartbeat(store: SqlStore) -> None:
+    """It cannot be read, and may be about any entity (A17)."""
+    provider = SmallProvider("NODE", log=log(NAMES), storage="COMPACTED")
+    async with running(provider, store) as consumer:
+        odd = node("n7", 20, 60).decode().encode("utf-16")
+        rebuilt(provider, [*log(NAMES[:4], name="new", second=60), odd])
+        await aligned_again(consumer, 2)
+        found = await stored(store)
+        assert {name for name, reason in found.items() if reason} == set(NAMES[4:])
 
 
 @pytest.mark.parametrize(

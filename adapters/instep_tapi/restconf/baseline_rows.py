@@ -73,14 +73,9 @@ def pages_of(
         document = bad.document
         if bad.commas:
             deviations["needless-comma"] = bad.commas
-    found: list[Entity] = []
     unidentified: list[Unidentified] = []
     try:
-        for one in entities(document, wanted.cut):
-            if isinstance(one, Entity):
-                found.append(one)
-            else:
-                unidentified.append(one)
+        found = list(entities(document, wanted.cut, unidentified))
     except ValueError as error:
         raise UnreadableAnswer(str(error), retriable=False) from None
     unreadable = [

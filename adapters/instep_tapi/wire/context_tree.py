@@ -87,15 +87,21 @@ class Unidentified(NamedTuple):
 
 
 def entities(
-    document: Any, cut: frozenset[str] = GLOBAL_CLASSES
-) -> Iterator[Entity | Unidentified]:
+    document: Any,
+    cut: frozenset[str] = GLOBAL_CLASSES,
+    unidentified: list[Unidentified] | None = None,
+) -> Iterator[Entity]:
     """Every entity of a RESTCONF answer, parents before children; those of the classes in `cut` are
-    cut out of what contains them.
+    cut out of what contains them. What should be one and is not is added to `unidentified`.
 
     Raises `ValueError` for a tree deeper than `MAX_DEPTH`, or an address that no store could hold.
     """
     try:
-        yield from _walk(document, "", "", (), MAX_DEPTH, cut)
+        for one in _walk(document, "", "", (), MAX_DEPTH, cut):
+            if isinstance(one, Entity):
+                yield one
+            elif unidentified is not None:
+                unidentified.append(one)
     except RecursionError:
         raise ValueError("an entity is nested too deeply") from None
 

@@ -5,7 +5,8 @@ compacted log above its compaction delay: what lies behind a record that is youn
 is still there. So an offset that is left out between two records that we have read is a loss.
 
 A record without offset may have had any of them: nothing is told across it. Each text that could
-not be read may have been one record, and explains one offset, once. A DELETE and its TOMBSTONE may share an offset.
+not be read may have been one record, and explains one offset, once. A DELETE and its TOMBSTONE may
+share an offset.
 
 Some providers leave offsets out although nothing is lost. Gaps do not say so; what an attempt finds
 does. Where two attempts that a gap has called for have found nothing gone, the offsets are
@@ -14,7 +15,6 @@ does. Where two attempts that a gap has called for have found nothing gone, the 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -63,8 +63,8 @@ class GapDetector:
         """… and how many texts that could not be read, both since the beginning …"""
         self._seen: dict[str, tuple[int, int]] = {}
         """… and until the last record of each partition."""
-        self._unexplained: deque[int] = deque(maxlen=_KEPT)
-        """The texts that could not be read and explain no missing offset so far, by their number."""
+        self._unexplained: list[int] = []
+        """The texts that could not be read and explain no offset so far, by their number."""
 
     @property
     def adjoins(self) -> bool:
@@ -84,9 +84,11 @@ class GapDetector:
         `position` covers what was read before them. `young_us`: a record appended before it shows
         no gap behind it; None: every record does. `unreadable`: how many texts came with them.
         """
-        first = self._unreadable + 1
-        self._unreadable += unreadable
-        self._unexplained.extend(range(max(first, self._unreadable - _KEPT), self._unreadable + 1))
+        if unreadable:
+            self._unreadable += unreadable
+            begin = self._unreadable - min(unreadable, _KEPT)
+            self._unexplained += range(begin + 1, self._unreadable + 1)
+            del self._unexplained[:-_KEPT]
         last = records[-1]
         single = len(position.offsets) <= 1
         # A log that is being read from its oldest record: all of it is old.
