@@ -249,7 +249,10 @@ class TapiSource(Source):
         """See `Source.refresh`. The instance that the stream is read from is asked."""
         endpoint = self._endpoint(_details(stream))
         infos = await self._infos(await self._survey_at(endpoint), endpoint)
-        found = next((info for info in infos if info.uuid == stream.uuid), stream)
+        found = next((info for info in infos if info.uuid == stream.uuid), None)
+        if found is None:
+            text = "the stream is not offered under its uuid"
+            raise StreamGoneError(text, where=str(endpoint.url), suggests_restart=True)
         return msgspec.structs.replace(found, id=stream.id)
 
     async def _infos(self, survey: Survey, endpoint: Endpoint) -> list[StreamInfo]:

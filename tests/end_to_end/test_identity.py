@@ -90,6 +90,45 @@ async def test_a13_two_classes_under_one_uuid_in_a_truncated_log(
         await becomes(reader, BOTH)
 
 
+@pytest.mark.parametrize("again", [False, True])
+async def test_a13_an_end_that_states_its_class_ends_no_other(
+    tmp_path: Path, *, again: bool
+) -> None:
+    """A header without a body has only the key, which is the uuid of both; `again`: the consumer
+    was started anew.
+    """
+    served = SmallProvider("NODE", "DEVICE")
+    shows_both(served, each=False)
+    served.log = []
+    device = stated(1, "x", "DEVICE", {"uuid": "x", "name": "changed"}, parent=[])
+    end = stated(2, "x", "NODE", kind="DELETE")
+    async with following(served, tmp_path) as (_, reader):
+        await becomes(reader, BOTH)
+        served.say(device)
+        async with asyncio.timeout(DEADLINE_S):
+            while (await named(reader))["DEVICE"] != "changed":
+                await asyncio.sleep(0.05)
+        if not again:
+            served.say(end)
+            await becomes(reader, [("DEVICE", "x")])
+    if again:
+        async with following(served, tmp_path) as (_, reader):
+            served.say(end)
+            await becomes(reader, [("DEVICE", "x")])
+
+
+async def test_a13_an_end_of_a_class_that_is_not_stored_ends_nothing(tmp_path: Path) -> None:
+    served = SmallProvider("NODE", "DEVICE")
+    served.context = context_of({"tapi-equipment:physical-context": {"device": [{"uuid": "x"}]}})
+    async with following(served, tmp_path) as (_, reader):
+        await becomes(reader, [("DEVICE", "x")])
+        served.say(
+            stated(1, "x", "NODE", kind="DELETE"),
+            stated(2, "y", "DEVICE", {"uuid": "y"}, parent=[]),
+        )
+        await becomes(reader, [("DEVICE", "x"), ("DEVICE", "y")])
+
+
 async def named(reader: SqlReader) -> dict[str, str]:
     """Class → name of its entity."""
     return {one.entity_class: json.loads(one.body)["name"] async for one in reader.entities()}

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from instep import Consumer
@@ -25,6 +26,7 @@ from tests.instep_tapi.small_provider_kit import (
     node,
     running,
     second_now,
+    serving,
     stated,
 )
 
@@ -79,6 +81,50 @@ async def test_a2_a_log_that_was_rebuilt_leaves_no_phantom(tmp_path: Path, offse
         await becomes(reader, *NAMES[3:])
 
 
+async def test_a2_a_stream_with_another_uuid_is_another_log(tmp_path: Path) -> None:
+    """It has its name still, and begins right behind ours."""
+    log = [node(name, n) for n, name in enumerate(NAMES)]
+    served = SmallProvider("NODE", log=log, storage="COMPACTED")
+    async with following(served, tmp_path) as (_, reader):
+        await becomes(reader, *NAMES)
+        served.stream = {"uuid": "another"}
+        served.log = [node(name, 6 + n, 60, "new") for n, name in enumerate(NAMES[3:])]
+        served.cut()
+        await becomes(reader, *NAMES[3:])
+
+
+async def test_a2_a_provider_that_was_away_before_the_start_was_restarted(tmp_path: Path) -> None:
+    """The process of the consumer began while it answered with 503."""
+    log = [node(name, n) for n, name in enumerate(NAMES)]
+    served = SmallProvider("NODE", log=log, storage="COMPACTED")
+    async with following(served, tmp_path) as (_, reader):
+        await becomes(reader, *NAMES)
+    served.log = [node(name, 6 + n, 60, "new") for n, name in enumerate(NAMES[3:])]
+    served.streams_status = "503 Service Unavailable"
+    store = SqlStore(f"sqlite:///{tmp_path}/store.db")
+    settings = msgspec.structs.replace(SETTINGS, reconnect_late_s=0.1)
+    async with serving(served) as source, Consumer("c", source, store, settings):
+        await asyncio.sleep(0.3)
+        served.streams_status = "200 OK"
+        await becomes(store.reader, *NAMES[3:])
+
+
+@pytest.mark.parametrize("changed", [{"uuid": "v"}, {"uuid": "v", "stream-id": "v"}])
+async def test_a20_a_stream_under_another_uuid_is_read_though_the_old_one_stays_open(
+    tmp_path: Path, changed: dict[str, str]
+) -> None:
+    """Nothing is ever said on the old connection again, and nobody closes it."""
+    log = [node(name, n) for n, name in enumerate(NAMES)]
+    served = SmallProvider("NODE", log=log, storage="COMPACTED")
+    store = SqlStore(f"sqlite:///{tmp_path}/store.db")
+    settings = msgspec.structs.replace(SETTINGS, discover_every_s=0.2, discover_confirm_s=0.2)
+    async with running(served, store, settings):
+        await becomes(store.reader, *NAMES)
+        served.path, served.stream = "/another", changed
+        served.log = [node(name, n, 60, "new") for n, name in enumerate(NAMES[:4])]
+        await rests(store.reader, *NAMES[:4])
+
+
 @pytest.mark.parametrize("offsets", [True, False])
 async def test_a2_a_snapshot_is_no_continuation(tmp_path: Path, offsets: bool) -> None:
     """Emulated compaction (3.19.2): the token is older than the retention, however short the loss.
@@ -124,6 +170,40 @@ async def test_a18_a_log_that_wraps_past_its_reader_is_read_anew(tmp_path: Path)
         served.shows("c2")
         served.say(node("c2", 32, 60))
         await becomes(reader, "c2")
+
+
+@pytest.mark.parametrize("before", [0, 3])
+async def test_a2_an_idle_truncated_stream_costs_no_get_at_each_reconnection(
+    tmp_path: Path, before: int
+) -> None:
+    """Nothing was ever read of it. An empty log shows that nothing was missed; where it holds what
+    was there before the opening, one reading comes to a token.
+    """
+    served = SmallProvider("NODE", log=[node(name, n) for n, name in enumerate(NAMES[:before])])
+    served.shows(*NAMES)
+    async with following(served, tmp_path) as (consumer, reader):
+        for _ in range(4):
+            opened = len(served.opened_at)
+            served.cut()
+            async with asyncio.timeout(DEADLINE_S):
+                while len(served.opened_at) == opened or not consumer.health().aligned:
+                    await asyncio.sleep(0.02)
+            await asyncio.sleep(0.5)
+        assert served.readings == (2 if before else 1)
+        served.say(node("c", before, 60))
+        await rests(reader, "c", *NAMES)
+
+
+async def test_a2_what_came_while_nothing_was_ever_read_is_not_missed(tmp_path: Path) -> None:
+    served = SmallProvider("NODE")
+    served.shows(*NAMES)
+    async with following(served, tmp_path) as (_, reader):
+        await becomes(reader, *NAMES)
+        served.shows(*NAMES[1:])
+        served.cut()
+        # Its end has left the log, or was never in it.
+        served.say(node("n1", 5, 60))
+        await rests(reader, *NAMES[1:])
 
 
 async def test_a20_streams_that_come_back_under_other_ids_double_nothing(tmp_path: Path) -> None:

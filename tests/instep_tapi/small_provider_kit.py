@@ -124,6 +124,8 @@ class SmallProvider:
         self.status = "200 OK"
         self.resources: dict[str, bytes] = {}
         """What it answers of the resources below the context, which it else has not."""
+        self.streams_status = "200 OK"
+        """The status with which it answers what streams there are."""
         self.refuses_latest = ""
         """The status with which it refuses `start_from=latest`; empty: it does not."""
         self.opened_at: list[str] = []
@@ -161,9 +163,8 @@ class SmallProvider:
             else:
                 await peer.answer(b"", status="404 Not Found")
         elif peer.target.startswith(CONTAINER):
-            await peer.answer(
-                json.dumps(self.streams(f"ws://{peer.headers['Host']}{self.path}")).encode()
-            )
+            streams = self.streams(f"ws://{peer.headers['Host']}{self.path}")
+            await peer.answer(json.dumps(streams).encode(), status=self.streams_status)
         elif peer.target == CONTEXT:
             self.readings += 1
             await peer.answer(self.context, status=self.status)

@@ -144,15 +144,28 @@ async def test_what_can_be_read_leniently_is_read(store: SqlStore) -> None:
         *log(NAMES),
         b"\xef\xbb\xbf" + node("bom", 20),
         node("l1", 21) + b"\n" + node("l2", 22) + b"\r\n",
+        node("j1", 23) + node("j2", 24) + b" " + node("j3", 25) + b"\n",
         *odd,
     ]
     provider = SmallProvider("NODE", log=told, storage="COMPACTED")
     async with running(provider, store):
-        assert set(await stored(store)) == {*NAMES, "bom", "l1", "l2", "s0", "s1", "s2"}
+        met = {"bom", "l1", "l2", "j1", "j2", "j3", "s0", "s1", "s2"}
+        assert set(await stored(store)) == {*NAMES, *met}
         [status] = await store.reader.streams()
         assert status.quarantined == 0
         counted = ("byte-order-mark", "several-documents", "epoch-time", "zone-name")
-        assert [status.deviations.get(kind) for kind in counted] == [1, 1, 2, 1]
+        assert [status.deviations.get(kind) for kind in counted] == [1, 2, 2, 1]
+
+
+async def test_a_record_in_utf_16_is_no_heartbeat(store: SqlStore) -> None:
+    """It cannot be read, and may be about any entity (A17)."""
+    provider = SmallProvider("NODE", log=log(NAMES), storage="COMPACTED")
+    async with running(provider, store) as consumer:
+        odd = node("n7", 20, 60).decode().encode("utf-16")
+        rebuilt(provider, [*log(NAMES[:4], name="new", second=60), odd])
+        await aligned_again(consumer, 2)
+        found = await stored(store)
+        assert {name for name, reason in found.items() if reason} == set(NAMES[4:])
 
 
 @pytest.mark.parametrize(
@@ -186,6 +199,83 @@ async def test_an_element_that_cannot_be_read_any_more_keeps_its_entity(store: S
         found = await stored(store)
         assert set(found) == set(NAMES)
         assert {name for name, reason in found.items() if not reason} == {"n0", "n1"}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b'{"uuid":17,"name":"x"}',
+        b'{"name":"x"}',
+        b'{"uuid":"","name":"x"}',
+        b'{"uuid":"n2\\u0000"}',
+        b'{"uuid":"%b"}' % (b"n" * 20_000),
+        b"{'uuid':'n2'}",
+        b"null",
+        b'"n2"',
+        b'["n2"]',
+    ],
+)
+async def test_an_element_without_an_identifier_proves_no_absence(
+    store: SqlStore, bad: bytes
+) -> None:
+    """Which entity it is, is not known: it may be any that the answer does not show (A17)."""
+    provider = SmallProvider("NODE")
+    provider.shows(*NAMES)
+    async with running(provider, store) as consumer:
+        provider.shows("n0", "n1", bad=bad)
+        consumer.realign("s", "asked")
+        await aligned_again(consumer, 2)
+        found = await stored(store)
+        assert set(found) == set(NAMES)
+        assert {name for name, reason in found.items() if not reason} == {"n0", "n1"}
+        [status] = await store.reader.streams()
+        [why] = status.unproven_because
+        assert (why.reason, why.entity_class) == ("unreadable-element", "NODE")
+
+
+@pytest.mark.parametrize("bad", [b"null", b'{"uuid":17,"owned-node-edge-point":[{"uuid":"p"}]}'])
+async def test_what_stands_below_an_element_without_an_identifier_is_kept(
+    store: SqlStore, bad: bytes
+) -> None:
+    provider = SmallProvider("NODE", "NODE_EDGE_POINT")
+    provider.shows("n0", bad=b'{"uuid":"n1","owned-node-edge-point":[{"uuid":"p"}]}')
+    async with running(provider, store) as consumer:
+        provider.shows("n0", bad=bad)
+        consumer.realign("s", "asked")
+        await aligned_again(consumer, 2)
+        kept = {one.key: one.unproven != "" async for one in store.reader.entities()}
+        assert kept == {"n0": False, "n1": True, "p": True}
+
+
+async def test_nodes_that_are_no_list_prove_no_absence(store: SqlStore) -> None:
+    provider = SmallProvider("NODE")
+    provider.shows(*NAMES)
+    async with running(provider, store) as consumer:
+        provider.context = (
+            b'{"tapi-common:context":{"tapi-topology:topology-context":{"topology":['
+            b'{"uuid":"t","node":"not now"},{"uuid":"u","node":[{"uuid":"n0"}]}]}}}'
+        )
+        consumer.realign("s", "asked")
+        await aligned_again(consumer, 2)
+        assert set(await stored(store)) == set(NAMES)
+
+
+async def test_a_reference_in_the_place_of_an_entity_states_nothing(store: SqlStore) -> None:
+    provider = SmallProvider("NODE")
+    provider.shows("n0", bad=b'{"topology-uuid":"t","node-uuid":"n9"}')
+    async with running(provider, store):
+        assert await stored(store) == {"n0": ""}
+        [status] = await store.reader.streams()
+        assert not list(status.unproven_because)
+
+
+async def test_a_comma_too_many_costs_no_entity(store: SqlStore) -> None:
+    provider = SmallProvider("NODE")
+    provider.shows("n0", "n1", bad=b'{"uuid":"n2","names":["a,]",],}')
+    async with running(provider, store):
+        assert await stored(store) == dict.fromkeys(["n0", "n1", "n2"], "")
+        [status] = await store.reader.streams()
+        assert status.deviations["needless-comma"] == 2
 
 
 async def test_a_byte_order_mark_before_a_baseline_costs_nothing(store: SqlStore) -> None:

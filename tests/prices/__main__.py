@@ -92,7 +92,11 @@ def _idle() -> Iterator[Price]:
 
 
 def _truncated() -> Iterator[Price]:
-    found = [idle_truncated_cuts(by_bytes=by_bytes) for by_bytes in (True, False)]
+    found = [
+        idle_truncated_cuts(by_bytes=by_bytes, ever=ever)
+        for by_bytes in (True, False)
+        for ever in (True, False)
+    ]
     baselines, probes = (max(one[at] for one in found) for at in (0, 1))
     yield Price(
         "an idle truncated stream, cut every 30 s for an hour",

@@ -132,13 +132,18 @@ def truncated(**changes: object) -> tuple[StreamInfo, Position]:
     return stream, position
 
 
-def idle_truncated_cuts(*, by_bytes: bool) -> tuple[int, int]:
+def idle_truncated_cuts(*, by_bytes: bool, ever: bool = True) -> tuple[int, int]:
     """An idle truncated stream that is cut every 30 s for an hour: baselines after the first one,
-    and probes. `by_bytes`: its retention is one of volume, and it states no offsets.
+    and probes. `by_bytes`: its retention is one of volume, and it states no offsets. `ever`:
+    whether any record of it was ever read.
     """
     stream, position = truncated(record_retention_s=None if by_bytes else 7_200.0)
     if by_bytes:
         position = msgspec.structs.replace(position, offsets={})
+    if not ever:
+        position = msgspec.structs.replace(
+            position, token=None, offsets={}, appended_us={}, appended_at_us=0
+        )
     core, now_us, probes = Alignment(stream, position), T0_US + 4 * US, 0
     for _ in range(120):
         core.start(now_us)

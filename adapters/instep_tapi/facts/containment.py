@@ -23,6 +23,7 @@ __all__ = [
     "address_element",
     "carried_classes",
     "carried_events",
+    "classes_below",
     "contained_class",
     "contained_members",
     "contains",
@@ -67,6 +68,16 @@ def contained_class(member: str, parent: str) -> str | None:
 def contains(above: str, below: str) -> bool:
     """Whether entities of the class `below` stand right below those of the class `above`."""
     return below in _BELOW.get(above, {}).values()
+
+
+def classes_below(above: str) -> frozenset[str]:
+    """The classes of which entities may stand below one of this class, at any depth."""
+    found: set[str] = set()
+    wanted = {above}
+    while wanted:
+        wanted = {cls for one in wanted for cls in _BELOW.get(one, {}).values()} - found
+        found |= wanted
+    return frozenset(found)
 
 
 def carried_classes(classes: Iterable[str]) -> frozenset[str]:

@@ -10,12 +10,12 @@ from typing import Any, Final
 import msgspec
 
 from instep.model.records import Record, RecordType, Unreadable
-from instep_tapi.facts.containment import GLOBAL_CLASSES, LOCAL_CLASSES
+from instep_tapi.facts.containment import GLOBAL_CLASSES, LOCAL_CLASSES, classes_below
 from instep_tapi.facts.detector import states_end
 from instep_tapi.facts.names import CONDITION_DETECTOR, strip_module
 from instep_tapi.restconf.json_bounds import decode_bounded
 from instep_tapi.restconf.json_repair import RepairedDocument, repair
-from instep_tapi.wire.context_tree import Entity, entities
+from instep_tapi.wire.context_tree import Entity, Unidentified, entities
 from instep_tapi.wire.framing import BYTE_ORDER_MARK
 
 __all__ = ["BaselinePage", "BaselineScope", "UnreadableAnswer", "page_records", "pages_of"]
@@ -71,13 +71,20 @@ def pages_of(
             text = f"the answer is cut short or no JSON: {error}"
             raise UnreadableAnswer(text, retriable=True) from None
         document = bad.document
+        if bad.commas:
+            deviations["needless-comma"] = bad.commas
+    unidentified: list[Unidentified] = []
     try:
-        found = list(entities(document, wanted.cut))
+        found = list(entities(document, wanted.cut, unidentified))
     except ValueError as error:
         raise UnreadableAnswer(str(error), retriable=False) from None
-    unreadable: list[Unreadable] = []
+    unreadable = [
+        kept for one in unidentified if (kept := _unidentified(one, bad, wanted)) is not None
+    ]
     if bad is not None:
-        found, unreadable = _without_bad(found, bad, wanted)
+        explained = bad.marks([one.content for one in unidentified])
+        found, further = _without_bad(found, bad, wanted, explained)
+        unreadable += further
     if deviations or unreadable:
         yield BaselinePage([], unreadable, deviations)
     stated = [entity for entity in found if _is_wanted(entity.entity_class, wanted)]
@@ -93,16 +100,33 @@ def _is_wanted(entity_class: str, wanted: BaselineScope) -> bool:
     return wanted.everything and entity_class not in known
 
 
+def _unidentified(
+    one: Unidentified, bad: RepairedDocument | None, wanted: BaselineScope
+) -> Unreadable | None:
+    """An element that states nothing that could be stored: which entity it is, is not known, nor
+    what stands below it. None where nothing of that is wanted.
+    """
+    name, below = one.entity_class, classes_below(one.entity_class)
+    hides = not name or not below.isdisjoint(wanted.classes)
+    if not hides and not _is_wanted(name, wanted):
+        return None
+    raw = bad.original(one.content) if bad is not None else msgspec.json.encode(one.content)
+    reason = f"a {name or 'part'} of the baseline without an identifier that can be read"
+    return Unreadable(wanted.stream, raw, reason, entity_class="" if hides else name)
+
+
 def _without_bad(
-    found: list[Entity], bad: RepairedDocument, wanted: BaselineScope
+    found: list[Entity], bad: RepairedDocument, wanted: BaselineScope, explained: set[int]
 ) -> tuple[list[Entity], list[Unreadable]]:
-    """The entities without those of which a value cannot be read, and these."""
+    """The entities without those of which a value cannot be read, and these. `explained`: bad
+    values that are told of already.
+    """
     good: list[Entity] = []
     unreadable: list[Unreadable] = []
-    met: set[int] = set()
+    met = explained
     for entity in found:
         marks = bad.marks([entity.content, entity.parent_address])
-        met |= marks
+        met = met | marks
         if not marks:
             good.append(entity)
         elif _is_wanted(entity.entity_class, wanted):

@@ -118,5 +118,6 @@ def _refused(answer: Response) -> DiscoveryError:
         hint="this user may not read it" if answer.status == 403 else "",
         retriable=answer.status == 429 or answer.status >= 500,
         retriable_after_success=True,
+        suggests_restart=answer.status >= 500,
         status=answer.status,
     )

@@ -1,5 +1,5 @@
 """Reads an answer in which single values are no JSON: NaN, half a surrogate pair, a byte of another
-encoding. One bad value must not cost all others (A17). Pure.
+encoding, a comma too many. One bad value must not cost all others (A17). Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ __all__ = ["RepairedDocument", "repair"]
 
 _MOST_VALUES: Final = 1_000
 """With more bad values, the answer as a whole is no JSON."""
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[^\s",:\[\]{}]+', re.DOTALL)
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|,(?=\s*[\]}])|[^\s",:\[\]{}]+', re.DOTALL)
+_NEEDLESS: Final = b","
+"""A comma behind the last member or item. It is read as if it were not there."""
 _PLAIN: Final = re.compile(rb'"[ !#-\[\]-~]*"').fullmatch
 _BARE: Final = re.compile(rb"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?").fullmatch
 _MARK: Final = "\ue000instep:{}\ue000"
@@ -30,6 +32,8 @@ class RepairedDocument(msgspec.Struct, frozen=True):
     document: dict[str, Any]
     values: list[bytes]
     """The bad values as they came, by the number of their marks."""
+    commas: int = 0
+    """How many commas stand behind a last member or item."""
 
     def marks(self, content: Any) -> set[int]:
         """The numbers of the bad values in a part of the document."""
@@ -43,22 +47,27 @@ class RepairedDocument(msgspec.Struct, frozen=True):
 def repair(body: bytes) -> RepairedDocument | None:
     """The document of an answer that is no JSON; None where more than single values is wrong."""
     values: list[bytes] = []
+    commas = 0
 
     def checked(found: re.Match[bytes]) -> bytes:
+        nonlocal commas
         token = found[0]
+        if token == _NEEDLESS:
+            commas += 1
+            return b""
         if _is_value(token) or len(values) > _MOST_VALUES:
             return token
         values.append(token)
         return msgspec.json.encode(_MARK.format(len(values) - 1))
 
     mended = _TOKEN.sub(checked, body.removeprefix(BYTE_ORDER_MARK))
-    if not values or len(values) > _MOST_VALUES:
+    if not (values or commas) or len(values) > _MOST_VALUES:
         return None
     try:
         document = decode_bounded(mended)
     except ValueError:
         return None
-    return RepairedDocument(document, values) if isinstance(document, dict) else None
+    return RepairedDocument(document, values, commas) if isinstance(document, dict) else None
 
 
 def _is_value(token: bytes) -> bool:

@@ -10,7 +10,7 @@ carries stays as it is. Its place is its parent-address (TR-548 3.10, 3.10.1).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,7 +30,7 @@ from instep_tapi.facts.names import (
     strip_module,
 )
 
-__all__ = ["Entity", "entities", "entity_content"]
+__all__ = ["Entity", "Unidentified", "entities", "entity_content"]
 
 MAX_DEPTH = 64
 _CONTEXT_MEMBERS = ("", "context")
@@ -76,14 +76,32 @@ class Entity(msgspec.Struct, frozen=True, gc=False):
         return len(self.content) == 1
 
 
-def entities(document: Any, cut: frozenset[str] = GLOBAL_CLASSES) -> Iterator[Entity]:
-    """Every entity of a RESTCONF answer, parents before children; those of the classes in `cut` are
-    cut out of what contains them.
+class Unidentified(NamedTuple):
+    """What stands where entities of a class are contained, without an identifier that can be read:
+    any of them may be meant (A17).
+    """
 
-    Raises `ValueError` for a tree deeper than `MAX_DEPTH`, or a name that no store could hold.
+    entity_class: str
+    """Empty where it is none of a class, but entities may stand below it."""
+    content: Any
+
+
+def entities(
+    document: Any,
+    cut: frozenset[str] = GLOBAL_CLASSES,
+    unidentified: list[Unidentified] | None = None,
+) -> Iterator[Entity]:
+    """Every entity of a RESTCONF answer, parents before children; those of the classes in `cut` are
+    cut out of what contains them. What should be one and is not is added to `unidentified`.
+
+    Raises `ValueError` for a tree deeper than `MAX_DEPTH`, or an address that no store could hold.
     """
     try:
-        yield from _walk(document, "", "", (), MAX_DEPTH, cut)
+        for one in _walk(document, "", "", (), MAX_DEPTH, cut):
+            if isinstance(one, Entity):
+                yield one
+            elif unidentified is not None:
+                unidentified.append(one)
     except RecursionError:
         raise ValueError("an entity is nested too deeply") from None
 
@@ -100,30 +118,36 @@ def entity_content(value: dict[str, Any], entity_class: str, cut: frozenset[str]
 
 def _walk(
     value: Any, member: str, parent: str, address: tuple[str, ...], depth: int, cut: frozenset[str]
-) -> Iterator[Entity]:
+) -> Iterator[Entity | Unidentified]:
     if not isinstance(value, (dict, list)):
+        contained = contained_class(member, parent) if parent and value is not None else None
+        if contained is not None:
+            yield Unidentified(contained, value)
         return
     if depth == 0:
         raise ValueError(f"nested more than {MAX_DEPTH} deep")
     if isinstance(value, list):
+        contained = contained_class(member, parent)
         for item in value:
-            yield from _walk(item, member, parent, address, depth - 1, cut)
+            if contained is not None and _lacks_identity(item, contained):
+                yield Unidentified(contained, item)
+            else:
+                yield from _walk(item, member, parent, address, depth - 1, cut)
         return
     found = _entity_class(value, member, parent)
+    name = _name_of(value, found)
+    if name is not None and not _is_name(name):
+        yield Unidentified(found or "", value)
+        return
     if found is not None:
-        uuid, local_id = "", ""
-        if found in LOCAL_CLASSES:
-            local_id = _checked(value["local-id"])
-        else:
-            uuid = _checked(value["uuid"])
+        uuid, local_id = ("", name or "") if found in LOCAL_CLASSES else (name or "", "")
         entity = Entity(uuid, local_id, found, address, _without(value, found, cut))
         yield entity
         parent, address = found, _within_limit(entity.address)
     elif isinstance(value.get("uuid"), str):
         return
-    elif isinstance(value.get("local-id"), str):
-        local_id = _checked(value["local-id"])
-        address = _within_limit((*address, address_element(class_of(member), "", local_id)))
+    elif name is not None:
+        address = _within_limit((*address, address_element(class_of(member), "", name)))
     for name, inner in value.items():
         yield from _walk(inner, name, parent, address, depth - 1, cut)
 
@@ -160,6 +184,9 @@ def _without(value: dict[str, Any], entity_class: str, cut: frozenset[str]) -> d
 def _kept(value: Any, member: str, parent: str, cut: frozenset[str]) -> Any:
     """What is stated of a member; of an entity that is cut out its identifier (A13)."""
     if isinstance(value, list):
+        contained = contained_class(member, parent)
+        if contained in cut:
+            value = [item for item in value if not _lacks_identity(item, contained)]
         return [_kept(item, member, parent, cut) for item in value]
     if not isinstance(value, dict):
         return value
@@ -172,10 +199,32 @@ def _kept(value: Any, member: str, parent: str, cut: frozenset[str]) -> Any:
     return _without(value, found, cut)
 
 
-def _checked(name: str) -> str:
-    if not 0 < len(name) <= MAX_TEXT_CHARS or "\0" in name:
-        raise ValueError(f"{name[:64]!r} with {len(name)} characters is no uuid or local-id")
-    return name
+def _name_of(value: dict[str, Any], entity_class: str | None) -> str | None:
+    """What identifies an entity of this class, or something that is none and has a local-id; None:
+    nothing, as in a reference.
+    """
+    if entity_class is None and isinstance(value.get("uuid"), str):
+        return None
+    name = value.get("uuid" if entity_class and entity_class not in LOCAL_CLASSES else "local-id")
+    return name if isinstance(name, str) else None
+
+
+def _lacks_identity(item: Any, entity_class: str) -> bool:
+    """Whether an item of a list of such entities can be none of them, and no reference either."""
+    if not isinstance(item, dict):
+        return True
+    name = "local-id" if entity_class in LOCAL_CLASSES else "uuid"
+    if name in item:
+        return not _is_name(item[name])
+    # A reference has an identifier of something, such as `node-uuid`.
+    return not any(
+        one.endswith(("uuid", "local-id")) and isinstance(item[one], str) for one in item
+    )
+
+
+def _is_name(value: Any) -> bool:
+    """Whether this is a uuid or local-id that a store can hold."""
+    return isinstance(value, str) and 0 < len(value) <= MAX_TEXT_CHARS and "\0" not in value
 
 
 def _within_limit(address: tuple[str, ...]) -> tuple[str, ...]:

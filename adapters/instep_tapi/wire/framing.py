@@ -4,12 +4,15 @@
 TR-548 leaves the framing open. Accepted: one bare log-record, a list of them, ``{"log-record":
 […]}``, ``{"stream-record": {…}}`` as the YANG notification is, and that in
 ``{"ietf-restconf:notification": {…}}``; every name with or without its module. Several of these in
-one frame, one a line, as bridges send them, and a byte order mark before the text.
+one frame, one a line, as bridges send them, or right behind each other, and a byte order mark
+before the text.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
@@ -45,6 +48,9 @@ class BadRecord(Exception):
 
 
 _value = msgspec.json.Decoder(msgspec.Raw)
+_MOST_DOCUMENTS: Final = 10_000
+"""Most documents of a line: each is read twice."""
+_document: Final = json.JSONDecoder().raw_decode
 
 
 decode_fields = msgspec.json.Decoder(Fields).decode
@@ -74,10 +80,12 @@ def split_liberal(frame: bytes, deviations: list[str]) -> Sequence[bytes | msgsp
 
 
 def _split_lines(frame: bytes) -> list[bytes | msgspec.Raw]:
-    """The records of a frame that has a JSON document in each of several lines; none where it has
-    not. A line that cannot be read is one record, and costs no other.
+    """The records of a frame that has a JSON document in each of several lines, or several in one
+    line; none where it has not. A line that cannot be read is one record, and costs no other.
     """
     lines = [line for line in frame.splitlines() if line.strip(JSON_BLANKS)]
+    if len(lines) == 1:
+        lines = _joined_documents(lines[0])
     if len(lines) < 2:
         return []
     items: list[bytes | msgspec.Raw] = []
@@ -90,6 +98,23 @@ def _split_lines(frame: bytes) -> list[bytes | msgspec.Raw]:
         else:
             documents += 1
     return items if documents else []
+
+
+def _joined_documents(line: bytes) -> list[bytes]:
+    """The JSON documents of a line, one right behind the other; none where they are not that."""
+    found: list[bytes] = []
+    at = 0
+    try:
+        text = line.decode().rstrip()
+        while at < len(text) and len(found) <= _MOST_DOCUMENTS:
+            _, end = _document(text, at)
+            found.append(text[at:end].encode())
+            while text[end : end + 1].isspace():
+                end += 1
+            at = end
+    except (ValueError, RecursionError):
+        return []
+    return found if len(found) <= _MOST_DOCUMENTS else []
 
 
 def _split(value: bytes, depth: int) -> Sequence[bytes | msgspec.Raw]:

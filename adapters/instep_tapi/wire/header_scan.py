@@ -33,7 +33,9 @@ _text: Final = msgspec.json.Decoder(str).decode
 
 
 def is_record(raw: bytes) -> bool:
-    """Whether a text may be a log-record: it names one of what each record has."""
+    """Whether a text may be a log-record: it names one of what each record has, in UTF-16 too."""
+    if b"\0" in raw:
+        raw = raw.replace(b"\0", b"")
     return _NAMES_A_RECORD.search(raw) is not None
 
 

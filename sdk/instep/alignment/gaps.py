@@ -5,7 +5,8 @@ compacted log above its compaction delay: what lies behind a record that is youn
 is still there. So an offset that is left out between two records that we have read is a loss.
 
 A record without offset may have had any of them: nothing is told across it. Each text that could
-not be read may have been one record. A DELETE and its TOMBSTONE may share an offset.
+not be read may have been one record, and explains one offset, once. A DELETE and its TOMBSTONE may
+share an offset.
 
 Some providers leave offsets out although nothing is lost. Gaps do not say so; what an attempt finds
 does. Where two attempts that a gap has called for have found nothing gone, the offsets are
@@ -28,6 +29,8 @@ _FRUITLESS: Final = 2
 """Attempts in a row that a gap called for, and that found nothing gone, until offsets are taken for
 sparse.
 """
+_KEPT: Final = 1_000
+"""Most texts that could not be read and may explain an offset later."""
 _LONGEST_S: Final = 3_600.0
 """Longest time between attempts that are called for by the gaps of sparse offsets."""
 
@@ -60,6 +63,8 @@ class GapDetector:
         """… and how many texts that could not be read, both since the beginning …"""
         self._seen: dict[str, tuple[int, int]] = {}
         """… and until the last record of each partition."""
+        self._unexplained: list[int] = []
+        """The texts that could not be read and explain no offset so far, by their number."""
 
     @property
     def adjoins(self) -> bool:
@@ -79,7 +84,11 @@ class GapDetector:
         `position` covers what was read before them. `young_us`: a record appended before it shows
         no gap behind it; None: every record does. `unreadable`: how many texts came with them.
         """
-        self._unreadable += unreadable
+        if unreadable:
+            self._unreadable += unreadable
+            begin = self._unreadable - min(unreadable, _KEPT)
+            self._unexplained += range(begin + 1, self._unreadable + 1)
+            del self._unexplained[:-_KEPT]
         last = records[-1]
         single = len(position.offsets) <= 1
         # A log that is being read from its oldest record: all of it is old.
@@ -124,11 +133,20 @@ class GapDetector:
         return missing
 
     def _excused(self, partition: str, missing: int, position: Position) -> bool:
-        """Whether what came since the last record of the partition may be all that is missing."""
+        """Whether what came since the last record of the partition may be all that is missing.
+        What explains it now explains nothing else.
+        """
         # What another process has read is not known: its records without offset are shown.
         unknown = -1 if "" in position.appended_us and partition else 0
         offsetless, unreadable = self._seen.get(partition, (unknown, 0))
-        return offsetless != self._offsetless or missing <= self._unreadable - unreadable
+        if offsetless != self._offsetless:
+            return True
+        found = [number for number in self._unexplained if number > unreadable][:missing]
+        if len(found) < missing:
+            return False
+        for number in found:
+            self._unexplained.remove(number)
+        return True
 
 
 def _are_next(records: Sequence[RecordHeader], position: Position) -> bool:

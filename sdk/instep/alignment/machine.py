@@ -76,6 +76,7 @@ from instep.alignment.gaps import GapDetector, gap_due, is_sparse
 from instep.alignment.lag import Fidelity, LagMonitor
 from instep.alignment.readability import Readability
 from instep.alignment.resume import (
+    NEVER_READ,
     ResumePoint,
     baseline_due,
     is_compacted,
@@ -250,11 +251,14 @@ class Alignment:
             now_us=now_us,
             realign_reason=self.realign_reason,
             new_log=self._new_log,
+            suggests_restart=self._suggests_restart,
         )
         return self._resume_point.start
 
     def opened(self, now_us: int, clock_error_us: int = 0, *, left_us: int | None = None) -> None:
-        """The stream is open where `start` returned. If that is its start, a new attempt begins.
+        """The stream is open where `start` returned. If that is its start, a new attempt begins;
+        but not where nothing was ever read, and a log that is silent still would prove that nothing
+        was missed.
 
         All times are the provider's, which may differ by `clock_error_us` (`Feed.clock_error_us`).
         `left_us`: when the connection before ended; None: there was none.
@@ -265,6 +269,12 @@ class Alignment:
         self._left_us = now_us if left_us is None else left_us
         resumed = not isinstance(self._resume_point.start, Start)
         self.lag.opened(now_us)
+        if self._resume_point.was_silent:
+            self._follow_from(now_us)
+            self._continuity.opened(self.position, resumed=False)
+            if self.realign_reason:
+                self._effects.append(Reopen(self.realign_reason))
+            return
         if resumed:
             self._follow_from(now_us)
             self._continuity.opened(
@@ -325,6 +335,7 @@ class Alignment:
             self.position,
             new_log=new_log,
             by_gap=self._called_by_gap,
+            at_oldest=self._resume_point.start is Start.OLDEST,
             now_us=opened_us,
         )
         self._called_by_gap = self._suggests_restart = self._held_empty = False
@@ -404,9 +415,8 @@ class Alignment:
         """
         records = chunk.records
         deviations: dict[str, int] = {}
-        if chunk.unreadable and not records:
-            # What cannot be read breaks a silence as well: the stream is replaying.
-            self._progress.silence_from(now_us)
+        if self._breaks_silence(chunk, now_us):
+            return None
         if records:
             sifted = self._sifted(records, now_us)
             if sifted is None:
@@ -460,6 +470,19 @@ class Alignment:
         elif not self._realign_for_missing(position, now_us):
             self._realign_if_recovered(now_us)
         return batch
+
+    def _breaks_silence(self, chunk: RecordChunk, now_us: int) -> bool:
+        """Whether something came of a log of which nothing was ever read, and which had to be
+        silent for that. It may be older than the baseline, or what was missed: nothing tells which.
+        """
+        if chunk.unreadable and not chunk.records:
+            # What cannot be read breaks a silence as well: the stream is replaying.
+            self._progress.silence_from(now_us)
+        came = bool(chunk.records or chunk.unreadable)
+        if not came or not self._resume_point.was_silent or self.caught_up:
+            return False
+        self.realign(NEVER_READ)
+        return True
 
     def _is_broken_off(
         self, records: Sequence[RecordHeader], offsets: dict[str, int], now_us: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from instep.alignment.transitions import AlignmentEvent, phase_after
@@ -16,6 +18,7 @@ from instep.model.position import (
 from instep.model.streams import Mode, Start, StreamInfo
 
 __all__ = [
+    "NEVER_READ",
     "ResumePoint",
     "baseline_due",
     "from_the_start",
@@ -26,6 +29,8 @@ __all__ = [
     "retention_s",
 ]
 
+NEVER_READ: Final = "its log holds records, and none was ever read"
+"""The reason of an attempt that opens at the oldest record, so that it comes to a token."""
 _US = 1_000_000
 
 
@@ -35,6 +40,10 @@ class ResumePoint(msgspec.Struct, frozen=True):
     start: str | Start
     reason: str = ""
     new_log: bool = False
+    was_silent: bool = False
+    """Whether nothing was ever read of the stream, and its log is looked at from its oldest record:
+    where it is silent still, nothing was missed. No attempt begins by that.
+    """
 
 
 def retention_s(stream: StreamInfo) -> float | None:
@@ -76,6 +85,7 @@ def resume_point(
     now_us: int,
     realign_reason: str = "",
     new_log: bool = False,
+    suggests_restart: bool = False,
 ) -> ResumePoint:
     """Decide where to open: after our token, as after a short loss (ST-0.7) and in an interrupted
     attempt (A7), or from the start, for one of eight reasons.
@@ -85,6 +95,7 @@ def resume_point(
 
     `realign_reason` is a reason that is known already (a restart, a refused token, a request of the
     operator). `watermark_us` is the provider's time up to which nothing can be missing.
+    `suggests_restart`: something suggests that the provider was restarted.
     """
     keeps_s = retention_s(stream)
     away_s = (now_us - watermark_us) / _US
@@ -98,6 +109,10 @@ def resume_point(
         reason = reason or "a new session: nothing tells what was missed since the last one"
         new_log = True
     elif position.token is None or position.phase is Phase.BASELINING:
+        away = keeps_s is not None and away_s > keeps_s
+        silent = stream.mode is Mode.BASELINE and position.phase is Phase.ALIGNED
+        if silent and not (away or reason or suggests_restart):
+            return ResumePoint(Start.OLDEST, was_silent=True)
         reason = reason or "the attempt had not come to a token"
     elif position.phase is Phase.LOST:
         reason = reason or "ends may have been missed: it was read too late"
@@ -109,7 +124,8 @@ def resume_point(
         reason = reason or "its last record is older than the log keeps ends"
     if not reason and position.token is not None:
         return ResumePoint(position.token)
-    return ResumePoint(from_the_start(stream), reason, new_log)
+    start = Start.OLDEST if realign_reason == NEVER_READ else from_the_start(stream)
+    return ResumePoint(start, reason, new_log)
 
 
 def _token_expired(stream: StreamInfo, position: Position, now_us: int) -> bool:
@@ -138,10 +154,17 @@ def baseline_due(position: Position, least_s: float, now_us: int) -> bool:
 
 
 def new_attempt(
-    stream: StreamInfo, position: Position, *, new_log: bool, by_gap: bool = False, now_us: int
+    stream: StreamInfo,
+    position: Position,
+    *,
+    new_log: bool,
+    by_gap: bool = False,
+    at_oldest: bool = False,
+    now_us: int,
 ) -> Position:
     """The position at the opening of an attempt (TR-548 ST-2.1 step 1, ST-2.2 step 4). `by_gap`: a
-    gap in the offsets has called for it.
+    gap in the offsets has called for it. `at_oldest`: it was opened at the oldest record, whatever
+    the baseline shows.
 
     Raises `IllegalTransition` in a phase that allows none.
     """
@@ -168,7 +191,7 @@ def new_attempt(
         # stay, and not even they where each session has partitions of its own.
         partitions = barrier.offsets if stream.resumable else ()
         barrier = SweepBarrier(None, 0, dict.fromkeys(partitions, UNREACHABLE_OFFSET))
-    opened_at_newest = from_the_start(stream) is Start.LATEST
+    opened_at_newest = not at_oldest and from_the_start(stream) is Start.LATEST
     # Tokens of before would make a reading of the log look like a redelivery. Where it begins at
     # its newest record, one that comes again may be of an entity that has ended since (A21).
     keeps_recent = opened_at_newest and not new_log and bool(position.offsets)

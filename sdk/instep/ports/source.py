@@ -144,7 +144,8 @@ class Source(ABC):
         of a baseline with which records are compared by their times, for its clock (A14).
 
         The default is the stream as it was discovered. Raises `SourceError`; the stream is then
-        opened as it is known.
+        opened as it is known. `StreamGoneError`: it is not offered under its uuid, so a discovery
+        looks for it first (A2, A20).
         """
         return stream
 

@@ -239,6 +239,9 @@ class Consumer(SinkService):
         try:
             async with asyncio.TaskGroup() as group:
                 self._start(streams, group)
+                if self._discovery.restart_suggested:
+                    for worker in self._workers.values():
+                        worker.restart_suggested()
                 group.create_task(self._report_freshness())
                 group.create_task(self._watch_monitors())
                 group.create_task(self._audits.run())
@@ -305,12 +308,14 @@ class Consumer(SinkService):
 
     def _identified(self, group: asyncio.TaskGroup) -> Callable[[StreamInfo], None]:
         """Follows a stream as soon as it is known which one it is. A worker that has lost it
-        discovers it by itself.
+        discovers it by itself; one that has not is told.
         """
 
         def follow(stream: StreamInfo) -> None:
             self._withdrawn.found(stream.id)
-            if stream.id not in self._workers:
+            if stream.id in self._workers:
+                self._workers[stream.id].found(stream)
+            else:
                 self._start([stream], group)
 
         return follow
@@ -356,6 +361,9 @@ class Consumer(SinkService):
         async for found in self._discovery.appearing(followed, changed):
             await self._settle_withdrawn()
             self._leave()
+            for id_, stream in self._discovery.named.items():
+                if id_ in self._workers:
+                    self._workers[id_].found(stream)
             # Meanwhile one of them may have been identified, and is followed.
             new = [stream for stream in found if stream.id not in self._workers]
             for stream in new:

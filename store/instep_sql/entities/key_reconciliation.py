@@ -186,6 +186,8 @@ class _Rows:
         """
         if not record.uuid:
             row = self.by_key.get(record.key)
+            if self.is_of_another_class(record):
+                return self._of_its_class(record)[:1]
             # A header-only end may name the entity by its uuid, or by its address.
             return [row] if row else (self._named(record.key, record) or self._at(record.key))[:1]
         rows = [
@@ -207,6 +209,34 @@ class _Rows:
         if not here and not parents.begin(record.key):
             here = [row for row in moved if not row.claimed]
         return here[:1]
+
+    def is_of_another_class(self, record: Record) -> bool:
+        """Whether a header that ends an entity of a class has the key of no row of that class."""
+        row = self.by_key.get(record.key)
+        if record.uuid or not (record.ends and record.entity_class):
+            return False
+        if row is None:
+            return record.key.endswith(shared_key("", record.entity_class))
+        return row.entity_class != record.entity_class
+
+    def _of_its_class(self, record: Record) -> list[_Row]:
+        """The rows of its class with such a key as their uuid; only those of its place, if any."""
+        rows = [
+            row
+            for row in self.by_uuid.get(folded_uuid(_unshared(record)), ())
+            if row.entity_class == record.entity_class
+        ]
+        places = _parents_of(record).places
+        return [row for row in rows if places & row.places] or rows
+
+    def ended_key(self, record: Record, row: _Row | None) -> str:
+        """The key that ends with this record, which is about this row."""
+        if row is not None:
+            return row.key
+        if self.is_of_another_class(record):
+            # The entity of another class that has this key lives on.
+            return shared_key(_unshared(record), record.entity_class)
+        return record.key
 
     def _named(self, uuid: str, record: Record) -> list[_Row]:
         """The rows of this uuid. One that shares its key is not meant by the key alone."""
@@ -268,6 +298,11 @@ def _uuid_in(key: str) -> str:
     return own.rpartition(":")[2] if above else ""
 
 
+def _unshared(record: Record) -> str:
+    """The key of a record as the stream has stated it."""
+    return record.key.removesuffix(shared_key("", record.entity_class))
+
+
 def join_baseline(
     connection: Connection,
     dialect: Dialect,
@@ -309,6 +344,7 @@ def _reconcile_keys(  # noqa: C901 - one step after the other
 ) -> ReconciledRecords:
     """Rename rows to the keys the stream uses, and records to the rows they belong to."""
     names = {r.key for r in records} | {r.uuid or _uuid_in(r.key) for r in records} - {""}
+    names.update(_unshared(record) for record in records if record.ends)
     names.update(*(prefixes(record.key) for record in records if not record.whole))
     names |= _other_spellings(connection, stream, names)
     counts = position.phase is Phase.ALIGNED and position.unproven > 0
@@ -339,7 +375,7 @@ def _reconcile_keys(  # noqa: C901 - one step after the other
                 # The provider gave the entity another key: the end of the old key means nothing.
                 ends[old] = Tombstone(old, "", position.lineage, position.attempt, 0)
         if record.ends:
-            key = row.key if row else record.key
+            key = rows.ended_key(record, row)
             known = row is not None or folded_uuid(key) in ended or key in ends
             if not known and _may_be_of_a_baseline(record, stream):
                 unresolved[record.key] = None

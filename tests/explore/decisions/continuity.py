@@ -422,7 +422,11 @@ def _first_gap(
         if known is not None and offset > known + 1:
             missing = offset - known - 1
             young = young_us is None or times_us.get(name, 0) > young_us
-            excused = without > seen.get(name, 0) or missing <= unreadable
+            crossed = without > seen.get(name, 0)
+            excused = crossed or missing <= unreadable
+            if young and excused and not crossed:
+                # A text was one record, and explains one offset once.
+                unreadable -= missing
             if young and not excused:
                 what = "1 record is" if missing == 1 else f"{missing} records are"
                 return f"{what} missing before offset {offset} of partition {name}"

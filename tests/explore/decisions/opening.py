@@ -98,6 +98,7 @@ def openings() -> int:
         away_s=(0, 5, 6),
         reason=("", "asked for"),
         new_log=(False, True),
+        signs=(False, True),
     ):
         cases += 1
         stream = _stream(
@@ -123,6 +124,7 @@ def openings() -> int:
             now_us=_NOW_S * _US,
             realign_reason=case["reason"],
             new_log=case["new_log"],
+            suggests_restart=case["signs"],
         )
         forgets = case["keeps_s"] is not None and (case["log"] or case["compacts"])
         first = case["attempt"] == 0
@@ -134,6 +136,14 @@ def openings() -> int:
         too_old = forgets and settled and (age_s or 0) > 5
         lost = case["phase"] is Phase.LOST
         why = first or moved or session or no_token or lost or long_away or too_old
+        # A2: nothing was ever read of it; where its log is silent still, nothing was missed.
+        looks = no_token and case["phase"] is Phase.ALIGNED and not case["log"]
+        looks = looks and not (first or moved or session or long_away)
+        looks = looks and not (case["reason"] or case["signs"])
+        same(found.was_silent, looks, "looks for a silent log", case)
+        if looks:
+            same((found.start, found.reason), (Start.OLDEST, ""), "from the oldest", case)
+            continue
         anew = bool(why or case["reason"])
         same(isinstance(found.start, Start), anew, "from the start", case)
         same(bool(found.reason), anew, "a reason", case)

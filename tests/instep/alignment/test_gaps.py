@@ -104,3 +104,25 @@ def test_a18_gaps_of_sparse_offsets_cost_few_attempts() -> None:
     assert not is_sparse(ContinuityState(fruitless_gaps=1))
     open_attempt = Position(phase=Phase.ALIGNING, continuity=ContinuityState(gaps=1))
     assert not gap_due(open_attempt, 60.0, 0)
+
+
+def test_a18_a_text_that_cannot_be_read_explains_one_offset_once() -> None:
+    detector = GapDetector()
+    assert not detector.missing([record(7)], 2, at(4), young_us=None)
+    assert detector.missing([record(10)], 1, at(7), young_us=None)
+
+
+def test_a18_a_text_explains_an_offset_of_one_partition() -> None:
+    detector = GapDetector()
+    position = at(4, p=8)
+    assert not detector.missing([record(5), of("p", 9)], 0, position, young_us=None)
+    assert not detector.missing([record(7)], 1, at(5, p=9), young_us=None)
+    assert detector.missing([of("p", 11)], 0, at(7, p=9), young_us=None)
+
+
+def test_a18_of_several_texts_those_that_are_left_explain_the_next() -> None:
+    detector = GapDetector()
+    # One of the three stood before the record, two may stand behind it.
+    assert not detector.missing([record(6)], 3, at(4), young_us=None)
+    assert not detector.missing([record(9)], 0, at(6), young_us=None)
+    assert detector.missing([record(11)], 0, at(9), young_us=None)

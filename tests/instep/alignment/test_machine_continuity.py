@@ -254,6 +254,7 @@ def test_a2_1_000_idle_streams_settle_within_60_s_of_a_restart_of_the_provider()
 @pytest.mark.parametrize("by_bytes", [True, False])
 def test_a2_an_idle_truncated_stream_that_is_cut_reads_no_baseline(by_bytes: bool) -> None:
     assert idle_truncated_cuts(by_bytes=by_bytes) == (0, 0)
+    assert idle_truncated_cuts(by_bytes=by_bytes, ever=False) == (0, 0)
 
 
 def deliver(core: Alignment, *offsets: int, at_s: int) -> Position:

@@ -16,7 +16,14 @@ from collections.abc import (
 import msgspec
 
 from instep.alignment.stream_identity import log_of, match_streams, unused_id
-from instep.errors import AuthenticationError, DiscoveryError, InstepError, NoStreamError, SinkError
+from instep.errors import (
+    AuthenticationError,
+    DiscoveryError,
+    InstepError,
+    NoStreamError,
+    SinkError,
+    SourceError,
+)
 from instep.model.streams import StreamInfo
 from instep.ports.sink import Sink
 from instep.ports.source import Source
@@ -49,8 +56,10 @@ class StreamDiscovery:
         self.settings, self._environment = settings, environment
         self._report = report
         self._left_for = ("", "")
-        self.named: frozenset[str] = frozenset()
-        """The ids of the streams that the last `further` has found."""
+        self.named: Mapping[str, StreamInfo] = {}
+        """The streams that the last `further` has found, by their ids in the store."""
+        self.restart_suggested = False
+        """Whether something suggests that the provider was restarted before it was first found."""
         self._assigned = assigned
         self._offered: dict[str, StreamInfo] = {}
         """The discovered streams, by their ids in the store."""
@@ -79,6 +88,8 @@ class StreamDiscovery:
                         text = "no stream of this worker process is offered now"
                         raise NoStreamError(text, retriable=True)
                 except InstepError as error:
+                    if isinstance(error, SourceError) and error.suggests_restart:
+                        self.restart_suggested = True
                     if await self._has_succeeded():
                         _retry(error)
                     if isinstance(error, NoStreamError):
@@ -124,7 +135,7 @@ class StreamDiscovery:
             return []
         async with self._discovering:
             named = await self._discover(followed)
-            self.named = frozenset(stream.id for stream in named)
+            self.named = {stream.id: stream for stream in named}
             return [stream for stream in named if stream.id not in ids]
 
     def not_offered(self) -> list[StreamInfo]:

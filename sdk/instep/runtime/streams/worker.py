@@ -112,6 +112,8 @@ class StreamWorker:
         self._dated_by: tuple[int, int] | None = None
         """`_clock` as the last baseline was dated by it."""
         self._gone = False
+        self._moved_to: StreamInfo | None = None
+        """What it is found to be now, where that is to be read instead."""
         self._connected_before = False
         self._opened_s = 0.0
         """When the stream was last opened."""
@@ -218,6 +220,21 @@ class StreamWorker:
         health = self.health()
         lacks_s = health.behind_s if health.heard_within_s is not None else 0.0
         return self._now() - (lacks_s or 0.0)
+
+    def restart_suggested(self) -> None:
+        """Something suggests that the provider was restarted since the last connection (A2)."""
+        self._suggests_restart = True
+        if self._core is not None:
+            self._core.restart_suggested()
+
+    def found(self, stream: StreamInfo) -> None:
+        """A discovery has found it so. Under another uuid, nothing may ever come of what is read
+        now: it is left for that (A20).
+        """
+        moved = stream.endpoint == self.stream.endpoint and stream.uuid != self.stream.uuid
+        if moved and self._feed is not None:
+            self._moved_to = stream
+            self.realign("the provider offers the stream under another uuid")
 
     async def look_up(self, entity: StoredEntity) -> LookupAnswer | None:
         """Ask for one entity; None: it cannot be asked for, or the stream needs a probe now."""
@@ -386,11 +403,14 @@ class StreamWorker:
         if self._gone:
             self._adopt(await self._rediscover(self.stream))
             self._gone = False
+        elif self._moved_to is not None:
+            self._adopt(self._moved_to)
         elif self._connected_before:
             # What is declared may wait, the stream may not.
             with contextlib.suppress(SourceError, TimeoutError):
                 async with asyncio.timeout(_REFRESH_S):
-                    self._adopt(await self._source.refresh(self.stream))
+                    await self._refresh()
+        self._moved_to = None
         if self._core is None:
             self._position = await self._sink.position(self.stream)
             self._succeeded = self._succeeded or self._position.ordinal > 0
@@ -407,6 +427,16 @@ class StreamWorker:
                 self._core.realign(self._realign_reason)
                 self._realign_reason = ""
         return self._core
+
+    async def _refresh(self) -> None:
+        """Adopt what is declared of the stream now."""
+        try:
+            found = await self._source.refresh(self.stream)
+        except StreamGoneError:
+            # A provider that was restarted may give its streams other uuids.
+            self.restart_suggested()
+            found = await self._rediscover(self.stream)
+        self._adopt(found)
 
     def _adopt(self, found: StreamInfo) -> None:
         """Follow the stream as it was found now."""
@@ -442,9 +472,7 @@ class StreamWorker:
     def _note_restart(self, error: SourceError) -> None:
         """Note what the end of a connection, or an opening that failed, suggests (A2)."""
         if error.suggests_restart:
-            self._suggests_restart = True
-            if self._core is not None:
-                self._core.restart_suggested()
+            self.restart_suggested()
         probed_s, self._probed_s = self._probed_s, None
         if probed_s is not None and self._now() - probed_s <= _DISPLACED_S and self._core:
             self._core.second_connection_refused()
