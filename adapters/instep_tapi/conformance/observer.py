@@ -34,6 +34,7 @@ from instep_tapi.conformance.observations import (
     Log,
     NetworkSeen,
     Object,
+    Pause,
     Place,
     QuietSeen,
     Reading,
@@ -121,9 +122,7 @@ class TapiObserver(Observer):
             case ConnectionClosed():
                 theirs = not event.by_us
                 yield from _quiet(connection, at_us, closed_by_peer=theirs)
-                if connection.paused_us is not None:
-                    connection.pauses.append((connection.paused_us, at_us))
-                    connection.paused_us = None
+                _resumed(connection, at_us, backed_up=False)
                 connection.closed_us, connection.closed_by_peer = at_us, theirs
                 yield connection
             case MessagesSkipped():
@@ -138,9 +137,8 @@ class TapiObserver(Observer):
                 connection.withheld_us = at_us
             case ReadingPaused():
                 connection.paused_us, connection.quiet_whole = at_us, False
-            case ReadingResumed() if connection.paused_us is not None:
-                connection.pauses.append((connection.paused_us, at_us))
-                connection.paused_us = None
+            case ReadingResumed():
+                _resumed(connection, at_us, backed_up=event.backed_up)
 
     # -- what is declared ------------------------------------------------------------------------
 
@@ -357,6 +355,12 @@ class TapiObserver(Observer):
         return (
             newest > since_us or at_us - max(last.last_us, last.connection.opened_us) > _SETTLED_US
         )
+
+
+def _resumed(connection: ConnectionSeen, at_us: int, *, backed_up: bool) -> None:
+    if connection.paused_us is not None:
+        connection.pauses.append(Pause(connection.paused_us, at_us, backed_up))
+        connection.paused_us = None
 
 
 def _quiet(

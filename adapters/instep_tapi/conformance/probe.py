@@ -25,7 +25,7 @@ from instep_tapi.source import TapiSource
 
 __all__ = ["PROBED", "Probe", "probe_source"]
 
-PROBED: Final = {"hold_records": 500, "hold_bytes": 256 * 1024}
+PROBED: Final = {"hold_records": 500, "hold_bytes": 64 * 1024}
 """Options of a source that is probed. What is read is judged at once: a reader that waits shall be
 felt by the provider.
 """
@@ -35,7 +35,7 @@ _MAX_RECONNECT_S: Final = 10.0
 _SLOW_SHARE: Final = 0.1
 _AWAY_SHARE: Final = 0.03
 _SLOW_TIMES: Final = 3
-_UNREAD_BYTES: Final = 64 * 1024
+_UNREAD_BYTES: Final = 16 * 1024
 """What the operating system is to hold for us while we read nothing."""
 _SECOND_SHARE: Final = 0.35
 _SETTLED_S: Final = 6.0
@@ -274,7 +274,7 @@ class _Stream:
         feed.tap.reading_paused()
         await asyncio.sleep(seconds)
         if self._feed is feed:
-            feed.tap.reading_resumed()
+            feed.tap.reading_resumed(backed_up=feed.backed_up)
             if not feed.backed_up:
                 self._note(
                     f"{self.name}: all that came while we read nothing fits into our buffer: the"

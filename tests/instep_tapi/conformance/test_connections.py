@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from math import inf
 from typing import Any
 
@@ -14,6 +16,7 @@ from instep.conformance import (
     ConnectionOpened,
     ConnectionRefused,
     Event,
+    MessageReceived,
     PongSent,
     PongsWithheld,
     ReadingPaused,
@@ -35,6 +38,16 @@ _DECLARED = (
     b'{"tapi-streaming:stream-context":{"available-stream":[{"uuid":"stream-1","stream-id":"one",'
     b'"stream-state":"STREAM_STATE_ACTIVE","connection-protocol":"websockets"}],'
     b'"supported-stream-type":[]}}'
+)
+
+
+_TYPED = _DECLARED.replace(
+    b'"supported-stream-type":[]',
+    b'"supported-stream-type":[{"uuid":"type-1","stream-type-name":"t","record-retention":"1440",'
+    b'"log-storage-strategy":"LOG_STORAGE_STRATEGY_TRUNCATED"}]',
+).replace(
+    b'"stream-id":"one"',
+    b'"stream-id":"one","supported-stream-type":{"supported-stream-type-uuid":"type-1"}',
 )
 
 
@@ -119,6 +132,47 @@ def test_a_refused_token_is_proven_by_what_is_accepted_without_it() -> None:
     assert broken([declared(0), *once]) == set()
     accepted = [opened(3, 3, "t"), closed(4, 3, by_us=True)]
     assert broken([declared(0), *once, *accepted, *twice]) == set()
+
+
+def changed(at_s: float, number: int, offset: int, appended_s: float | None = None) -> Event:
+    """A record comes; by default it was appended then."""
+    appended = datetime.fromtimestamp(at_s if appended_s is None else appended_s, UTC)
+    header = {
+        "token": f"t{offset}",
+        "tapi-context": "c",
+        "log-record-type": "LOG_RECORD_TYPE_CREATE_UPDATE",
+        "entity-key": f"e{offset}",
+        "log-append-time-stamp": appended.isoformat().replace("+00:00", "Z"),
+        "record-offset": offset,
+    }
+    body = json.dumps({"log-record-header": header, "log-record-body": {}}).encode()
+    return MessageReceived(int(at_s * _S), number, body)
+
+
+@pytest.mark.parametrize(("backed_up", "status"), [(True, "held"), (False, "not seen")])
+def test_a_pause_that_the_provider_cannot_feel_shows_nothing(backed_up: bool, status: str) -> None:
+    trace = [
+        ResponseReceived(0, "/stream-context", 200, _TYPED),
+        opened(1, 1),
+        changed(2, 1, 1),
+        ReadingPaused(3 * _S, 1),
+        ReadingResumed(9 * _S, 1, backed_up),
+        changed(9, 1, 2, 5),
+        changed(10, 1, 3),
+    ]
+    assert "slow-kept" in _named(judge(tapi_rules(), trace), status)
+
+
+@pytest.mark.parametrize(("backed_up", "found"), [(True, {"slow-kept"}), (False, set[str]())])
+def test_an_end_in_a_pause_that_the_provider_cannot_feel_has_another_cause(
+    backed_up: bool, found: set[str]
+) -> None:
+    trace = [ResponseReceived(0, "/stream-context", 200, _TYPED), opened(0, 9)]
+    for number, at_s in enumerate((1, 21, 41), 1):
+        paused = [ReadingPaused((at_s + 1) * _S, number)]
+        resumed = ReadingResumed((at_s + 9) * _S, number, backed_up)
+        trace += [opened(at_s, number), *paused, resumed, closed(at_s + 9.1, number)]
+    assert broken([*trace, changed(65, 9, 5)]) == found
 
 
 def test_a_first_connection_that_ends_where_the_second_comes() -> None:
