@@ -140,10 +140,10 @@ def changed(at_s: float, number: int, offset: int, appended_s: float | None = No
     header = {
         "token": f"t{offset}",
         "tapi-context": "c",
-        "log-record-type": "LOG_RECORD_TYPE_CREATE_UPDATE",
+        "record-type": "RECORD_TYPE_CREATE_UPDATE",
         "entity-key": f"e{offset}",
         "log-append-time-stamp": appended.isoformat().replace("+00:00", "Z"),
-        "record-offset": offset,
+        "full-log-record-offset-id": [{"value-name": "offset", "value": str(offset)}],
     }
     body = json.dumps({"log-record-header": header, "log-record-body": {}}).encode()
     return MessageReceived(int(at_s * _S), number, body)
