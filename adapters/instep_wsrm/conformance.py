@@ -274,7 +274,8 @@ _ROWS: Final = (
     SenderRule(
         duty="cancelled-kept",
         text="A number that was cancelled is not used.",
-        clause="WS-RM cancel and fill: SequenceCancel",
+        clause="WS-RM cancel and fill, 2: SequenceCancel",
+        should=True,
         provoke="Let the source cancel a number.",
         why="The destination has promised never to accept it: the message is lost.",
         right="1, SequenceCancel 2, 3",
@@ -283,7 +284,7 @@ _ROWS: Final = (
     SenderRule(
         duty="filled-kept",
         text="A number that was filled is not used.",
-        clause="WS-RM cancel and fill: SequenceFill",
+        clause="WS-RM cancel and fill, 5: SequenceFill",
         should=True,
         provoke="Let the source fill a gap.",
         why="The destination acknowledges it as received: what comes under it is taken for a copy,"
@@ -294,7 +295,7 @@ _ROWS: Final = (
     SenderRule(
         duty="gives-up",
         text="After a fault that says that the sequence is unknown or has ended, nothing is sent.",
-        clause="WS-RM 1.1, 4.2, 4.3 and 4.6",
+        clause="WS-RM 1.1, 4.2, 4.3 and 4.7",
         should=True,
         provoke="Let the destination end a sequence while messages are missing.",
         why="It costs both sides, and never succeeds.",
@@ -304,7 +305,7 @@ _ROWS: Final = (
     SenderRule(
         duty="cancels-unacknowledged",
         text="What was acknowledged is not cancelled.",
-        clause="WS-RM cancel and fill: SequenceCancel",
+        clause="WS-RM cancel and fill, 2: SequenceCancel",
         should=True,
         provoke="Let the source cancel a number.",
         why="The message is delivered already: its source believes that it is not.",
@@ -342,7 +343,7 @@ _UNJUDGED: Final = (
         "It is answered with a fault where there is none; nothing of the data depends on it.",
     ),
     UnjudgedClause(
-        "WS-RM cancel and fill: 2",
+        "WS-RM cancel and fill, 2",
         "A source cancels only what it has no acknowledgement for.",
         "Judged by `wsrm-cancels-unacknowledged` for what it was told in the answer to a request;"
         " an acknowledgement that went to another address is not in the trace.",

@@ -347,7 +347,10 @@ def _slow_dropped(log: Log) -> Iterator[Verdict]:
         for place, record in reading.records.items():
             last[record.key] = max(last.get(record.key, -1), place[1])
         ended_in = _pause_that_ended_it(connection, reading.ahead_us)
-        if ended_in and ended_in.until_us + reading.ahead_us - connection.appended_us > retention_us:
+        if (
+            ended_in
+            and ended_in.until_us + reading.ahead_us - connection.appended_us > retention_us
+        ):
             yield HELD[0]
     for reading in log.readings:
         if reading.partial:
