@@ -26,8 +26,8 @@ from instep_tapi_provider.stream import Listener, Stream
 _MAX_CLIENT_FRAME_BYTES = 64 * 1024
 _POLL_S = 0.25
 _FLUSH_S = 1.0
-_BLOCKED_S = 0.5
-_LITTLE_BYTES = 16 * 1024
+_BLOCKED_S = 2.0
+_LITTLE_BYTES = 4 * 1024
 _TEXT_TO_GO_ON, _LAST_CONTINUATION = 0x01, 0x80
 _PONG = b"\x8a\x00"
 
@@ -127,8 +127,9 @@ class Session(ABC):
         """Have the operating system hold little that the client does not take."""
         transport = self._request.transport
         held = None if transport is None else transport.get_extra_info("socket")
-        if held is not None:
+        if transport is not None and held is not None:
             held.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LITTLE_BYTES)
+            transport.set_write_buffer_limits(_LITTLE_BYTES)
 
     def drop(self, *, flush: bool = False) -> None:
         """Cut the connection without a closing handshake; `flush`: what was written still goes

@@ -28,7 +28,7 @@ from instep.conformance import (
 from instep_tapi.conformance import connections
 from instep_tapi.conformance.book import tapi_rules
 from instep_tapi.conformance.observations import DeclaredType
-from instep_tapi.conformance.probe import probe_source
+from instep_tapi.conformance.probe import ACTIVE, probe_source
 from instep_tapi.options import read_options
 from instep_tapi.source import TapiSource
 from instep_tapi_provider import Faults, Provider, ProviderSettings, topology_context
@@ -196,7 +196,7 @@ async def _probed(
     said: list[str] = []
     context = topology_context("sndlib/polska", services=2)
     async with Provider(context, settings, faults=faults) as provider:
-        options = {"endpoints": [provider.url], "pong_interval_s": 0.2}
+        options = {"endpoints": [provider.url], "pong_interval_s": 0.2, **ACTIVE}
         source = TapiSource(read_options(options, "source"))
         notes: list[str] = []
         await probe_source(
@@ -298,7 +298,7 @@ async def test_what_a_slow_client_meets_is_named_over_sockets(deviates: str) -> 
             for stream in settings.streams
         ]
         settings = replace(settings, streams=tuple(streams))
-    faults = Faults(deviates=deviates, storm_changes_per_s=200.0)
+    faults = Faults(deviates=deviates, storm_changes_per_s=120.0)
     trace, _, report = await _probed(settings, faults, 40.0)
     assert any(isinstance(one, ReadingResumed) and one.backed_up for one in trace)
     found = {one.rule.removeprefix("tapi-"): one.reason for one in report.broken}
