@@ -36,7 +36,7 @@ from instep_wsrm.wire.messages import (
     RmMessage,
     TerminateSequence,
 )
-from instep_wsrm.wire.names import RM10, RmVersion
+from instep_wsrm.wire.names import RM10, RM11, RmVersion
 
 __all__ = ["wsrm_rules"]
 
@@ -80,7 +80,9 @@ def _read_request(content: bytes) -> Iterator[Step]:
         envelope = read_envelope(content)
         rm = read_rm(envelope)
     except SoapFaultError as error:
-        yield RequestChecked("well-formed", error.message)
+        # Whatever a stranger sends to the address is no mistake of a source.
+        if any(one.namespace.encode() in content for one in (RM10, RM11)):
+            yield RequestChecked("well-formed", error.message)
         return
     if rm.version is None:
         return

@@ -45,6 +45,8 @@ _FIRST_COST_S: Final = 10e-6
 """What a byte is taken to cost before the first message was judged: far too much, so that no other
 one is taken until then.
 """
+_LEAST_COST_S: Final = 1e-12
+"""The processor's clock may stand still meanwhile."""
 _LEARN: Final = 0.05
 """The weight of a message in what the next ones are taken to cost; the first ones have more."""
 _EVIDENCE_BYTES: Final = 2_048
@@ -175,7 +177,8 @@ class LiveJudge:
         self._budget.spend(cost_s)
         if message:
             self._learned += 1
-            self._cost_s += (cost_s / size - self._cost_s) * max(_LEARN, 1 / self._learned)
+            each_s = max(_LEAST_COST_S, cost_s / size)
+            self._cost_s += (each_s - self._cost_s) * max(_LEARN, 1 / self._learned)
 
     def _judge(self, event: Event) -> None:
         self._last.add(event)
