@@ -1,84 +1,86 @@
 """What it costs a consumer that its provider is judged meanwhile (`conformance = true`).
 
-    python -m bench.conformance [--rounds 8] [--records 60000] [--scenario update-1]
+    python -m bench.conformance [--pairs 15] [--records 20000] [--scenario update-1]
+    python -m bench.conformance --instructions [--records 5000]
 
 The same senders, and the product in turn without and with a judge, each run in a process of its
-own. Less than 3 % of the processor time of a record may be added.
+own. Less than 3 % of the processor time of a record may be added: the median of pairs of runs, each
+of one without and one with a judge. Other work on the machine adds to a run and takes its caches,
+so that this needs many pairs. `--instructions` counts instructions instead, by callgrind (of
+valgrind), which other work changes by nothing: one pair is enough.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from bench.alignment.rounds import run_product, sending
-from bench.report import Result
+from bench.alignment import rounds as streams
+from bench.report import Counting, Result
 from bench.reports import rounds as device_reports
-from bench.scenarios import (
-    REPORT_SHARE,
-    REPORTS,
-    SCENARIOS,
-    SEQUENCES,
-    ReportScenario,
-    Scenario,
-    SequenceScenario,
-)
+from bench.scenarios import REPORT_SHARE, REPORTS, SCENARIOS, SEQUENCES, Scenario
 from bench.sequences import rounds as sequences
 
 __all__ = ["JUDGING_SHARE", "Judging", "main", "measure_judging"]
 
 JUDGING_SHARE: Final = 0.03
 """Most of the processor time of a record that judging may add."""
-_MEASURED: Final = ("new-1", "update-1", "storm-1", "update-50")
-Run = Callable[[bool], Result]
-"""A run of the product, with a judge or without."""
+_MEASURED: Final = ("new-1", "update-1", "storm-1", "update-50", "journal-storm")
+_INBOX_SHARE: Final = 4
+"""A run has a message for so many records: each takes as long."""
+_SENDERS: Final = 10
+"""Under callgrind a process is too slow for a hundred: it would let them go as being idle."""
+Run = Callable[..., Result]
+"""A run of the product; given more of its options."""
 
 
 class Judging(msgspec.Struct, frozen=True):
-    """What it costs that a peer is judged: times of the processor of a record. Other work on the
-    machine only adds to a run, so that the least of all rounds counts.
+    """What it costs that a peer is judged, a record: microseconds of the processor, or thousands of
+    instructions. The median of all pairs.
     """
 
     scenario: str
+    unit: str
     records: int
-    bare_us: float
+    bare: float
     """Of a record, without a judge."""
-    judged_us: float
+    added_share: float
     judging_share: float
     """What the judge itself has measured of its runs: the median."""
     messages: int
     """How many were judged in a run."""
 
     @property
-    def added_share(self) -> float:
-        return self.judged_us / self.bare_us - 1
-
-    @property
     def met(self) -> bool:
         return self.added_share < JUDGING_SHARE
 
 
-def measure_judging(name: str, run: Run, rounds: int) -> Judging:
+def measure_judging(name: str, run: Run, pairs: int, *, instructions: bool = False) -> Judging:
     """Run the product without and with a judge in turn, another one first each time."""
-    times: dict[bool, list[float]] = {False: [], True: []}
+    costs: dict[bool, list[float]] = {False: [], True: []}
     judged_runs: list[Result] = []
-    for number in range(rounds):
+    for number in range(pairs):
         for judged in (False, True) if number % 2 else (True, False):
-            result = run(judged)
-            times[judged].append(result.cpu_seconds / result.records * 1e6)
+            result, cost = (_counted if instructions else _timed)(run, *["--judged"] * judged)
+            costs[judged].append(cost)
             if judged:
                 judged_runs.append(result)
     return Judging(
         scenario=name,
+        unit="thousand instructions" if instructions else "us",
         records=judged_runs[0].records,
-        bare_us=min(times[False]),
-        judged_us=min(times[True]),
+        bare=statistics.median(costs[False]),
+        added_share=statistics.median(
+            judged / bare - 1 for bare, judged in zip(costs[False], costs[True], strict=True)
+        ),
         judging_share=statistics.median(
             one.judging_seconds / one.cpu_seconds for one in judged_runs
         ),
@@ -86,21 +88,31 @@ def measure_judging(name: str, run: Run, rounds: int) -> Judging:
     )
 
 
+def _timed(run: Run, *more: str) -> tuple[Result, float]:
+    result = run(*more)
+    return result, result.cpu_seconds / result.records * 1e6
+
+
+def _counted(run: Run, *more: str) -> tuple[Result, float]:
+    with tempfile.TemporaryDirectory(prefix="instep-bench-") as folder:
+        file = Path(folder) / "callgrind.out"
+        result = run(*more, "--count-into", str(file))
+        return result, Counting.read(file) / result.records / 1e3
+
+
 @contextmanager
 def _streaming(scenario: Scenario, records: int) -> Iterator[Run]:
     """Runs against one sender of a TAPI stream."""
-    with sending(scenario, records) as (url, place):
+    with streams.sending(scenario, records) as (url, place):
         filled = place.named("filled")
         if scenario.prefill:
-            run_product(url, filled, scenario.keys or records, scenario, "--prepare")
+            streams.run_product(url, filled, scenario.keys or records, scenario, "--prepare")
 
-        def run(judged: bool) -> Result:
+        def run(*more: str) -> Result:
             store = place.named("product")
             if scenario.prefill:
                 place.copy(filled, store)
-            # What was saved up before the first record is spent on the first ones.
-            more = ["--begins-after", str(records // 4), *["--judged"] * judged]
-            result = run_product(url, store, records, scenario, *more)
+            result = streams.run_product(url, store, records, scenario, *more)
             place.remove(store)
             return result
 
@@ -114,35 +126,32 @@ def _runs(records: int) -> Iterator[tuple[str, AbstractContextManager[Run]]]:
             yield stream.name, _streaming(stream, records)
     for inbox in SEQUENCES:
         if inbox.senders:
-            yield inbox.name, nullcontext(partial(_run_sequence, inbox, records))
+            messages = records // _INBOX_SHARE
+            fewer = msgspec.structs.replace(inbox, senders=_SENDERS)
+            yield inbox.name, nullcontext(partial(sequences.run_product, fewer, messages))
     for device in REPORTS:
-        yield device.name, nullcontext(partial(_run_reports, device, records // REPORT_SHARE))
-
-
-def _run_sequence(scenario: SequenceScenario, messages: int, judged: bool) -> Result:
-    return sequences.run_judged(scenario, messages, judged=judged)
-
-
-def _run_reports(scenario: ReportScenario, reports: int, judged: bool) -> Result:
-    return device_reports.run_judged(scenario, reports, judged=judged)
+        reports = records // REPORT_SHARE
+        yield device.name, nullcontext(partial(device_reports.run_product, device, reports))
 
 
 def main() -> None:
     """Measure, print a line for each scenario, and end with 1 where one costs too much."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--records", type=int, default=60_000)
+    parser.add_argument("--pairs", type=int, default=0, help="of runs; default: 15, counted: 1")
+    parser.add_argument("--records", type=int, default=0, help="default: 20,000, counted: 5,000")
     parser.add_argument("--scenario", action="append", help="only this one; repeatable")
+    parser.add_argument("--instructions", action="store_true", help="count them, by callgrind")
     given = parser.parse_args()
+    pairs = given.pairs or (1 if given.instructions else 15)
     met = True
-    for name, opened in _runs(given.records):
+    for name, opened in _runs(given.records or (5_000 if given.instructions else 20_000)):
         if given.scenario and name not in given.scenario:
             continue
         with opened as run:
-            found = measure_judging(name, run, given.rounds)
+            found = measure_judging(name, run, pairs, instructions=given.instructions)
         met = met and found.met
         print(
-            f"{found.scenario}: {found.bare_us:.2f} us a record, {found.judged_us:.2f} judged,"
+            f"{found.scenario}: {found.bare:.2f} {found.unit} a record, judged"
             f" {found.added_share:+.1%} (at most {JUDGING_SHARE:.0%}); the judge itself"
             f" {found.judging_share:.1%}; {found.messages:,} of {found.records:,} judged:"
             f" {'met' if found.met else 'not met'}",

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
+import os
 import resource
+import subprocess
+import sys
 import time
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from instep.runtime.conformance import PROCESS_BUDGET, LiveConformance
 
-__all__ = ["Meter", "Result", "Spent", "rss_bytes", "settle"]
+__all__ = ["Counting", "Meter", "Result", "Spent", "rss_bytes", "settle"]
 
 _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = resource.getpagesize()
@@ -47,15 +52,64 @@ class Spent(msgspec.Struct, frozen=True):
 class Meter:
     """Measures what a process spends from now on; `conformance` is what judges in it, if any."""
 
-    def __init__(self, conformance: LiveConformance | None) -> None:
-        self._conformance = conformance
-        self._cpu_s, self._judging_s = time.process_time(), PROCESS_BUDGET.spent_s
+    def __init__(self, conformance: LiveConformance | None, counting: Counting) -> None:
+        self._conformance, self._counting = conformance, counting
+        # What was saved up before would be spent now.
+        PROCESS_BUDGET.spend(max(0.0, PROCESS_BUDGET.left_s()))
+        self._judging_s = PROCESS_BUDGET.spent_s
+        self._judged = self._messages()
+        counting.begin()
+        self._cpu_s = time.process_time()
 
     def spent(self) -> Spent:
-        """What was spent since."""
-        judged = 0 if self._conformance is None else self._conformance.report().messages
+        """What was spent since; nothing is counted from now on."""
+        cpu_s = time.process_time() - self._cpu_s
+        self._counting.end()
         judging_s = PROCESS_BUDGET.spent_s - self._judging_s
-        return Spent(time.process_time() - self._cpu_s, judged, judging_s)
+        return Spent(cpu_s, self._messages() - self._judged, judging_s)
+
+    def _messages(self) -> int:
+        return 0 if self._conformance is None else self._conformance.report().messages
+
+
+class Counting:
+    """Counts the instructions of this process by callgrind, where that is asked for."""
+
+    _INSIDE: Final = "INSTEP_BENCH_COUNTED"
+
+    def __init__(self, file: str) -> None:
+        """Begin anew under callgrind, which counts nothing yet. Empty: nothing is counted."""
+        self._counted = bool(file)
+        if not file or os.environ.get(self._INSIDE):
+            return
+        os.environ[self._INSIDE] = "1"
+        options = ["--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={file}"]
+        command = ["valgrind", "--quiet", *options, sys.executable, *sys.orig_argv[1:]]
+        os.execvp(command[0], command)
+
+    @staticmethod
+    def option(parser: argparse.ArgumentParser) -> None:
+        """The option that asks for it."""
+        parser.add_argument("--count-into", default="", metavar="FILE", help="by callgrind")
+
+    @staticmethod
+    def read(file: Path) -> int:
+        """How many instructions were counted into a file."""
+        (line,) = (one for one in file.read_text().splitlines() if one.startswith("totals:"))
+        return int(line.split()[1])
+
+    def begin(self) -> None:
+        """Count from now on."""
+        self._tell("on")
+
+    def end(self) -> None:
+        """Count no more."""
+        self._tell("off")
+
+    def _tell(self, state: str) -> None:
+        if self._counted:
+            command = ["callgrind_control", f"--instr={state}", str(os.getpid())]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def rss_bytes() -> int:

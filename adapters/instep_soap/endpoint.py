@@ -28,6 +28,7 @@ from instep_soap.charset import as_utf8
 from instep_soap.content import body_and_digest, check_included, read_content, stated_version
 from instep_soap.envelope import Envelope, fault_envelope, read_envelope, xml_bytes
 from instep_soap.errors import FaultCode, SoapFaultError, XmlError
+from instep_soap.exchange_recorder import ExchangeRecorder
 from instep_soap.header_templates import HeaderReading
 from instep_soap.media_type import read_media_type
 from instep_soap.names import SOAP12, SoapVersion
@@ -168,8 +169,8 @@ class SoapEndpoint:
         if usual is not None:
             self._templates = usual.templates(self._read_usual, self._xml_limits)
         self._addressed = addressed
-        self.by_handler: Callable[[], bool] | None = None
-        """Asked before each message: whether the handler responds to it, usual or not."""
+        self.recorder: ExchangeRecorder | None = None
+        """Is given what comes and how it is answered; None: nobody looks at it."""
         self.refused: Counter[str] = Counter()
         """Faults sent, by the local name of their code."""
         self._server = BoundedServer(
@@ -220,10 +221,17 @@ class SoapEndpoint:
         return FastPostConnection(server, slot, self._head_parser, self._on_post)
 
     def _on_post(self, post: PostRequest, respond: Respond) -> None:
-        by_handler = self.by_handler is not None and self.by_handler()
-        if not by_handler and self._submitted_by_template(post, respond):
+        large = len(post.body) > self.offload.small_bytes
+        recorder = self._taking_recorder()
+        if recorder is not None and not large:
+            respond = _recorded(recorder, post, respond)
+        elif recorder is not None:
+            # Where its envelope is in a package, it is found in a thread.
+            self._begin(self._handle_post(post, recorder), respond)
             return
-        if by_handler or len(post.body) > self.offload.small_bytes:
+        if self._submitted_by_template(post, respond):
+            return
+        if large:
             self.respond_by_handler(post, respond)
             return
         try:
@@ -236,7 +244,12 @@ class SoapEndpoint:
 
     def respond_by_handler(self, post: PostRequest, respond: Respond) -> None:
         """Respond in a task."""
-        self._begin(self._handle_post(post), respond)
+        self._begin(self._handle_post(post, None), respond)
+
+    def _taking_recorder(self) -> ExchangeRecorder | None:
+        """What records the next message, if anything does."""
+        recorder = self.recorder
+        return recorder if recorder is not None and recorder.takes_next() else None
 
     def _begin(self, response: Coroutine[Any, Any, Response], respond: Respond) -> None:
         async def answer() -> None:
@@ -311,20 +324,30 @@ class SoapEndpoint:
 
     async def _answer(self, request: Request) -> Response:
         stated = request.headers.get("Content-Type", "")
-        return await self._handle_post(
-            PostRequest(request.body, request.path, stated, request.peer, request.identity)
-        )
+        post = PostRequest(request.body, request.path, stated, request.peer, request.identity)
+        return await self._handle_post(post, self._taking_recorder())
 
-    async def _handle_post(self, post: PostRequest) -> Response:
+    async def _handle_post(self, post: PostRequest, recorder: ExchangeRecorder | None) -> Response:
         size_bytes = len(post.body)
         apart = size_bytes > self.offload.small_bytes
+        received: SoapRequest | SoapFaultError
+        raw = post.body
         try:
             received = await self.offload.run(size_bytes, partial(self._read, post, apart=apart))
         except Busy:
-            return self._refusal(post, _busy())
+            received = _busy()
         except SoapFaultError as fault:
-            return self._refusal(post, fault)
-        return await self._handle(received)
+            received = fault
+        else:
+            raw = received.raw
+        number = 0 if recorder is None else recorder.received(raw)
+        if isinstance(received, SoapFaultError):
+            response = self._refusal(post, received)
+        else:
+            response = await self._handle(received)
+        if recorder is not None:
+            recorder.answered(number, response)
+        return response
 
     def _read(self, post: PostRequest, *, apart: bool = False) -> SoapRequest:
         """The envelope of a POST; `apart`: in a thread. Raises `SoapFaultError`: it is none."""
@@ -411,6 +434,21 @@ class _Answer(msgspec.Struct, gc=False):
 
     def decline(self) -> None:
         self.endpoint.respond_by_handler(self.post, self.respond)
+
+
+def _recorded(recorder: ExchangeRecorder, post: PostRequest, respond: Respond) -> Respond:
+    """Record a small POST, and return what records its response and gives it."""
+    try:
+        document = read_content(post.body, post.content_type).document
+    except SoapFaultError:
+        document = post.body  # it is refused, and shown as it came
+    number = recorder.received(document)
+
+    def responded(response: Response) -> None:
+        recorder.answered(number, response)
+        respond(response)
+
+    return responded
 
 
 def _failed() -> SoapFaultError:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from itertools import count
 from typing import Any, ClassVar, Generic, TypeVar
 
-from instep.conformance import Event, MeteredRecorder, RequestAnswered, RequestReceived
+from instep.conformance import Event, MeteredRecorder
 from instep.errors import SourceError
 from instep.ports.listener import Intake
 from instep.runtime.retry import Environment
 from instep.sequencing.effects import SequenceEffect
 from instep.sequencing.settings import SequencerSettings
 from instep_soap.allowed_endpoints import AllowedEndpoints
-from instep_soap.endpoint import SoapEndpoint, SoapHandler, SoapRequest
-from instep_soap.errors import SoapFaultError
+from instep_soap.endpoint import SoapEndpoint
+from instep_soap.exchange_recorder import ExchangeRecorder
 from instep_soap.options import SoapOptions
 from instep_soap.receiver import SoapReceiver
 
@@ -76,9 +75,7 @@ class SoapListener(ABC, Generic[OptionsT]):
     def record(
         self, recorder: Callable[[Event], None], room: Callable[[], int] | None = None
     ) -> None:
-        """See `Recordable`: each envelope and its answer, from the next `serve` on. What is taken
-        goes the longer way.
-        """
+        """See `Recordable`: each envelope and its answer, from the next `serve` on."""
         self._recorder = MeteredRecorder(recorder, room, self._now_us)
 
     @abstractmethod
@@ -104,16 +101,15 @@ class SoapListener(ABC, Generic[OptionsT]):
         options = self._options
         endpoints = options.allowed_endpoints(self._client_tls)
         receiver = self.new_receiver(intake, endpoints)
-        recorder = self._recorder
         endpoint = options.endpoint(
-            receiver.answer if recorder is None else self._recorded(receiver.answer, recorder),
+            receiver.answer,
             self._server_tls,
             addressed=self.addressed,
             usual=receiver,
-            fast_path=self._fast_path and (recorder is None or not recorder.takes_all),
+            fast_path=self._fast_path,
         )
-        if recorder is not None:
-            endpoint.by_handler = recorder.takes_next
+        if self._recorder is not None:
+            endpoint.recorder = ExchangeRecorder(self._recorder, self._now_us)
         self._endpoint, self._receiver = endpoint, receiver
         intake.show_refusals(endpoint.server_refused)
         try:
@@ -123,28 +119,6 @@ class SoapListener(ABC, Generic[OptionsT]):
             self._receiver = None
             await endpoint.stop()
             await endpoints.close()
-
-    def _recorded(self, answer: SoapHandler, record: MeteredRecorder) -> SoapHandler:
-        """A handler whose envelopes and answers are recorded, each with a number of its own."""
-        exchanges = count(1)
-        now_us = self._now_us
-
-        async def recorded(request: SoapRequest) -> bytes | None:
-            if not record.takes_next():
-                return await answer(request)
-            number = next(exchanges)
-            record(RequestReceived(now_us(), "", number, "", request.raw))
-            try:
-                answered = await answer(request)
-            except SoapFaultError as fault:
-                code = fault.subcode.rpartition("}")[2] or str(fault.fault_code)
-                reason = f"{code}: {fault.message}"
-                record(RequestAnswered(now_us(), "", number, False, reason))
-                raise
-            record(RequestAnswered(now_us(), "", number, True, "", answered or b""))
-            return answered
-
-        return recorded
 
     def _now_us(self) -> int:
         return int(self._environment.now() * 1e6)

@@ -62,6 +62,12 @@ class Deviation:
     queue_records: int | None = None
     serves_together: bool = False
 
+    @property
+    def feels_slow_clients(self) -> bool:
+        """Whether it is about clients that take nothing: little is to wait for them elsewhere."""
+        few = self.queue_records is not None or self.slow_s < inf
+        return few or self.serves_together or self.keeps_lost
+
     def refusal(self, start_from: str | None, others: int) -> int:
         """The status by which a connection is refused; 0: it is not."""
         return 0 if self.refuses is None else self.refuses(start_from or "", others)

@@ -28,7 +28,7 @@ from instep_soap import Envelope, SoapFaultError, read_envelope
 from instep_wsr.wire.decoder import read_headers
 from instep_wsr.wire.faults import RmFaultError
 from instep_wsr.wire.messages import Request
-from instep_wsr.wire.names import wsr_name
+from instep_wsr.wire.names import WSR, wsr_name
 
 __all__ = ["wsr_rules"]
 
@@ -69,7 +69,9 @@ class _SenderObserver(SenderObserver):
             envelope = read_envelope(content)
             request = read_headers(envelope).request
         except (SoapFaultError, RmFaultError) as error:
-            yield RequestChecked("well-formed", error.message)
+            # Whatever a stranger sends to the address is no mistake of a sender.
+            if WSR.encode() in content:
+                yield RequestChecked("well-formed", error.message)
             return
         if request is None:
             return

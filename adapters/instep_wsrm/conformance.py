@@ -36,7 +36,7 @@ from instep_wsrm.wire.messages import (
     RmMessage,
     TerminateSequence,
 )
-from instep_wsrm.wire.names import RM10, RmVersion
+from instep_wsrm.wire.names import RM10, RM11, RmVersion
 
 __all__ = ["wsrm_rules"]
 
@@ -80,7 +80,9 @@ def _read_request(content: bytes) -> Iterator[Step]:
         envelope = read_envelope(content)
         rm = read_rm(envelope)
     except SoapFaultError as error:
-        yield RequestChecked("well-formed", error.message)
+        # Whatever a stranger sends to the address is no mistake of a source.
+        if any(one.namespace.encode() in content for one in (RM10, RM11)):
+            yield RequestChecked("well-formed", error.message)
         return
     if rm.version is None:
         return
@@ -274,7 +276,8 @@ _ROWS: Final = (
     SenderRule(
         duty="cancelled-kept",
         text="A number that was cancelled is not used.",
-        clause="WS-RM cancel and fill: SequenceCancel",
+        clause="WS-RM cancel and fill, 2: SequenceCancel",
+        should=True,
         provoke="Let the source cancel a number.",
         why="The destination has promised never to accept it: the message is lost.",
         right="1, SequenceCancel 2, 3",
@@ -283,7 +286,7 @@ _ROWS: Final = (
     SenderRule(
         duty="filled-kept",
         text="A number that was filled is not used.",
-        clause="WS-RM cancel and fill: SequenceFill",
+        clause="WS-RM cancel and fill, 5: SequenceFill",
         should=True,
         provoke="Let the source fill a gap.",
         why="The destination acknowledges it as received: what comes under it is taken for a copy,"
@@ -294,7 +297,7 @@ _ROWS: Final = (
     SenderRule(
         duty="gives-up",
         text="After a fault that says that the sequence is unknown or has ended, nothing is sent.",
-        clause="WS-RM 1.1, 4.2, 4.3 and 4.6",
+        clause="WS-RM 1.1, 4.2, 4.3 and 4.7",
         should=True,
         provoke="Let the destination end a sequence while messages are missing.",
         why="It costs both sides, and never succeeds.",
@@ -304,7 +307,7 @@ _ROWS: Final = (
     SenderRule(
         duty="cancels-unacknowledged",
         text="What was acknowledged is not cancelled.",
-        clause="WS-RM cancel and fill: SequenceCancel",
+        clause="WS-RM cancel and fill, 2: SequenceCancel",
         should=True,
         provoke="Let the source cancel a number.",
         why="The message is delivered already: its source believes that it is not.",
@@ -342,7 +345,7 @@ _UNJUDGED: Final = (
         "It is answered with a fault where there is none; nothing of the data depends on it.",
     ),
     UnjudgedClause(
-        "WS-RM cancel and fill: 2",
+        "WS-RM cancel and fill, 2",
         "A source cancels only what it has no acknowledgement for.",
         "Judged by `wsrm-cancels-unacknowledged` for what it was told in the answer to a request;"
         " an acknowledgement that went to another address is not in the trace.",

@@ -9,17 +9,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from bench.report import Result, rss_bytes, settle
+from bench.report import Counting, Meter, Result, rss_bytes, settle
 from instep import Consumer
 from instep.alignment.settings import AlignmentSettings
 from instep.model.batches import Batch, CommitResult
 from instep.model.position import Position
 from instep.model.streams import StreamInfo
-from instep.runtime.conformance import PROCESS_BUDGET, LiveConformance
+from instep.runtime.conformance import LiveConformance
 from instep.runtime.settings import ConsumerSettings
 from instep_sql import SqlStore
 from instep_tapi import TapiSource, read_options
@@ -41,13 +43,12 @@ those of its other shapes."""
 class _Meter(SqlStore):
     """The store; it records the times of the commits."""
 
-    def __init__(self, url: str, records: int, begins_after: int, **options: Any) -> None:
+    def __init__(self, url: str, records: int, begin: Callable[[], Meter], **options: Any) -> None:
         super().__init__(url, **options)
         self._expected = records
-        self._begins_after = begins_after
-        self._left_out = 0
-        self._start_judging_s = 0.0
-        self._start_s = self._start_cpu_s = 0.0
+        self._begin = begin
+        self._meter: Meter | None = None
+        self._start_s = 0.0
         self._memory: list[tuple[int, int]] = []
         self._done = 0
         self._before = 0
@@ -57,24 +58,26 @@ class _Meter(SqlStore):
         position = await super().position(stream)
         self._before = position.records
         settle()
-        self._start_s, self._start_cpu_s = time.perf_counter(), time.process_time()
+        self._meter = self._begin()
+        self._start_s = time.perf_counter()
         return position
 
     async def commit(self, batch: Batch) -> CommitResult:
         result = await super().commit(batch)
         self._done = batch.position.records - self._before
-        if self._begins_after and self._done >= self._begins_after:
-            self._begins_after, self._left_out = 0, self._done
-            self._start_s, self._start_cpu_s = time.perf_counter(), time.process_time()
-            self._start_judging_s = PROCESS_BUDGET.spent_s
         self._memory.append((self._done, rss_bytes()))
         if self._done >= self._expected and not self.result.done():
             seconds = time.perf_counter() - self._start_s
-            cpu_seconds = time.process_time() - self._start_cpu_s
-            done = self._done - self._left_out
-            judging_s = PROCESS_BUDGET.spent_s - self._start_judging_s
+            assert self._meter is not None
+            spent = self._meter.spent()
             self.result.set_result(
-                Result(done, seconds, self._memory, cpu_seconds, judging_seconds=judging_s)
+                Result(
+                    self._done,
+                    seconds,
+                    self._memory,
+                    spent.cpu_seconds,
+                    judging_seconds=spent.judging_seconds,
+                )
             )
         return result
 
@@ -93,14 +96,14 @@ async def _run(
     records: int,
     options: dict[str, Any],
     *,
-    begins_after: int,
+    counting: Counting,
     prepare: bool,
     judged: bool,
 ) -> Result:
-    sink = _Meter(store, records, begins_after, **options)
     settings = _PREPARING if prepare else None
     tapi = TapiSource(read_options({"endpoints": [url]}, "bench"))
     conformance = LiveConformance(tapi_rules(), tapi, "bench") if judged else None
+    sink = _Meter(store, records, partial(Meter, conformance, counting), **options)
     async with Consumer("bench", tapi, sink, settings, conformance=conformance) as consumer:
         failed = asyncio.create_task(consumer.wait())
         either: list[asyncio.Future[Any]] = [failed, sink.result]
@@ -130,9 +133,10 @@ def main() -> None:
     parser.add_argument("--journal", action="store_true")
     parser.add_argument("--kept", default="", choices=sorted(_KEPT))
     parser.add_argument("--prepare", action="store_true", help="fill a store until it is aligned")
-    parser.add_argument("--begins-after", type=int, default=0, help="records not measured")
     parser.add_argument("--judged", action="store_true", help="judge the provider meanwhile")
+    Counting.option(parser)
     given = parser.parse_args()
+    counting = Counting(given.count_into)
     options = {"journal": "changes" if given.journal else "off", **_KEPT[given.kept]}
     result = asyncio.run(
         _run(
@@ -140,7 +144,7 @@ def main() -> None:
             given.store,
             given.records,
             options,
-            begins_after=given.begins_after,
+            counting=counting,
             prepare=given.prepare,
             judged=given.judged,
         )

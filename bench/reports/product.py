@@ -11,7 +11,7 @@ import time
 
 import msgspec
 
-from bench.report import Meter
+from bench.report import Counting, Meter
 from bench.reports.reading import Reading, StallMeter, peak_bytes
 from instep import Consumer
 from instep.model.batches import Batch, CommitResult
@@ -41,7 +41,7 @@ class _Meter(SqlStore):
         return result
 
 
-async def _run(url: str, store: str, *, judged: bool) -> None:
+async def _run(url: str, store: str, counting: Counting, *, judged: bool) -> None:
     sink = _Meter(f"sqlite:///{store}")
     sdpi = source.build({"provider": url, "listen": "127.0.0.1:0"}, "bench")
     assert isinstance(sdpi, Recordable)
@@ -54,8 +54,8 @@ async def _run(url: str, store: str, *, judged: bool) -> None:
             await consumer.aligned(_ALIGNED_S)
         seconds = sink.committed_s - start_s
         reading = Reading(sink.rows, seconds, peak_bytes(), meter.longest_s)
+        spending = Meter(conformance, counting)
         print(msgspec.json.encode(reading).decode(), flush=True)
-        spending = Meter(conformance)
         waiting = asyncio.create_task(consumer.wait())
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, waiting.cancel)
         with contextlib.suppress(asyncio.CancelledError):
@@ -72,8 +72,10 @@ def main() -> None:
     parser.add_argument("--url", required=True)
     parser.add_argument("--store", required=True, metavar="FILE")
     parser.add_argument("--judged", action="store_true", help="judge the device meanwhile")
+    Counting.option(parser)
     given = parser.parse_args()
-    asyncio.run(_run(given.url, given.store, judged=given.judged))
+    counting = Counting(given.count_into)
+    asyncio.run(_run(given.url, given.store, counting, judged=given.judged))
 
 
 if __name__ == "__main__":

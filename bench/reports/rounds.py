@@ -21,7 +21,7 @@ from bench.reports import floor, product
 from bench.reports.reading import Reading
 from bench.scenarios import RATIO_TARGET, MdibScenario, ReportScenario
 
-__all__ = ["MeasuredMdib", "measure_mdib", "measure_reports", "run_judged"]
+__all__ = ["MeasuredMdib", "measure_mdib", "measure_reports", "run_product"]
 
 _ROOT: Final = Path(__file__).parents[2]
 _RUN_S: Final = 600
@@ -81,10 +81,9 @@ def _median(readings: list[Reading]) -> Reading:
     )
 
 
-def run_judged(scenario: ReportScenario, reports: int, *, judged: bool) -> Result:
-    """One run of the product, with a judge or without."""
-    sizes = scenario.metrics, scenario.states, reports
-    return _run("product", *sizes, *["--judged"] * judged)[1]
+def run_product(scenario: ReportScenario, reports: int, *more: str) -> Result:
+    """One run of the product."""
+    return _run("product", scenario.metrics, scenario.states, reports, *more)[1]
 
 
 def _run(side: str, metrics: int, states: int, reports: int, *more: str) -> tuple[Reading, Result]:

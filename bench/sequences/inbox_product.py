@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from yarl import URL
 
-from bench.report import Meter
+from bench.report import Counting, Meter
 from bench.sequences.protocols import DIDCOMM, PATH, PROTOCOLS
 from instep import Receiver
 from instep.ports import Listener
@@ -47,7 +47,7 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
 _RULES: Final = {"didcomm": didcomm_rules, "wsrm": wsrm_rules, "wsr": wsr_rules}
 
 
-async def _run(store: str, protocol: str, *, judged: bool) -> None:
+async def _run(store: str, protocol: str, counting: Counting, *, judged: bool) -> None:
     options = {"listen": f"http://127.0.0.1:0{PATH}", **_OPTIONS.get(protocol, {})}
     listener = _BUILD[protocol](options, "bench")
     assert isinstance(listener, Recordable)
@@ -55,7 +55,7 @@ async def _run(store: str, protocol: str, *, judged: bool) -> None:
     sink = SqlStore(f"sqlite:///{store}")
     async with Receiver("bench", listener, sink, conformance=conformance) as receiver:
         await receiver.aligned(60)
-        meter = Meter(conformance)
+        meter = Meter(conformance, counting)
         print(URL(receiver.address).port, flush=True)
         waiting = asyncio.create_task(receiver.wait())
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, waiting.cancel)
@@ -73,8 +73,10 @@ def main() -> None:
     parser.add_argument("--store", required=True, metavar="FILE")
     parser.add_argument("--protocol", choices=PROTOCOLS, default="didcomm")
     parser.add_argument("--judged", action="store_true", help="judge the senders meanwhile")
+    Counting.option(parser)
     given = parser.parse_args()
-    asyncio.run(_run(given.store, given.protocol, judged=given.judged))
+    counting = Counting(given.count_into)
+    asyncio.run(_run(given.store, given.protocol, counting, judged=given.judged))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from bench.report import Result, Spent
 from bench.scenarios import SEQUENCE_RATIO_TARGET, SequenceScenario
 from bench.sequences import inbox_floor, inbox_product
 
-__all__ = ["measure_sequence", "run_judged"]
+__all__ = ["measure_sequence", "run_product"]
 
 _ROOT = Path(__file__).parents[2]
 _RUN_S = 600
@@ -36,9 +36,9 @@ def measure_sequence(scenario: SequenceScenario, messages: int, rounds: int) -> 
     return compared(scenario.name, scenario.text, messages, rates, SEQUENCE_RATIO_TARGET)
 
 
-def run_judged(scenario: SequenceScenario, messages: int, *, judged: bool) -> Result:
-    """One run of the product over HTTP, with a judge or without."""
-    return _over_http("product", scenario, messages, *["--judged"] * judged)
+def run_product(scenario: SequenceScenario, messages: int, *more: str) -> Result:
+    """One run of the product over HTTP."""
+    return _over_http("product", scenario, messages, *more)
 
 
 def _in_memory(side: str, scenario: SequenceScenario, messages: int) -> Result:

@@ -9,6 +9,7 @@ import pytest
 
 from instep.conformance import ConformanceReport, Event, RuleStatus, TraceJudge
 from instep_wsr.conformance import wsr_rules
+from instep_wsr.wire.names import WSR
 from tests.instep.conformance.live_kit import broken_between_gaps
 from tests.instep_wsr.wsr_kit import ACK, GROUP, ORDER, ORDERED, Site, body, request, running, stamp
 
@@ -136,3 +137,14 @@ async def test_nothing_false_is_found_where_a_part_is_not_seen() -> None:
         await send(site, 10, last="true")
     for seed in range(40):
         assert broken_between_gaps(wsr_rules(), events, seed) == [], f"seed {seed}"
+
+
+@pytest.mark.asyncio
+async def test_an_envelope_that_is_no_xml_is_named_and_a_stranger_s_bytes_are_not() -> None:
+    events: list[Event] = []
+    async with running(recorder=events.append) as site:
+        await site.post(b"GET me out of here")
+        await site.post(b"<s:Envelope xmlns:s='urn:other'>")
+        assert broken(judged(events)) == []
+        await site.post(b"<w:Request xmlns:w='%b'>" % WSR.encode())
+    assert broken(judged(events)) == ["well-formed"]

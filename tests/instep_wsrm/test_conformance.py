@@ -8,11 +8,29 @@ from pathlib import Path
 
 import pytest
 
-from instep.conformance import ConformanceReport, Event, RuleStatus, event_line, judge, read_events
+from instep.conformance import (
+    ConformanceReport,
+    Event,
+    RequestAnswered,
+    RuleStatus,
+    event_line,
+    judge,
+    read_events,
+)
 from instep_wsrm.conformance import wsrm_rules
 from instep_wsrm.wire.names import RM10
+from tests.instep_soap.soap_kit import count_templates
 from tests.instep_wsrm.gsoap_kit import build
-from tests.instep_wsrm.rm_kit import Site, about, message, ranges, running, sequence
+from tests.instep_wsrm.rm_kit import (
+    RM_11,
+    Site,
+    about,
+    envelope,
+    message,
+    ranges,
+    running,
+    sequence,
+)
 from tests.instep_wsrm.test_gsoap import linked
 
 BEHIND_S = 0.25
@@ -181,6 +199,33 @@ async def test_a_source_that_breaks_a_duty_is_named_by_it(
     for found in report.broken:
         assert found.reason
         assert any(b"Envelope" in one.content for one in found.evidence)
+
+
+@pytest.mark.asyncio
+async def test_an_envelope_that_is_no_xml_is_named_and_a_stranger_s_bytes_are_not() -> None:
+    events: list[Event] = []
+    async with running(recorder=events.append) as site:
+        await site.post(b"GET me out of here")
+        await site.post(b"<s:Envelope xmlns:s='urn:other'>")
+        await site.say(message("of an application without WS-RM"))
+        assert broken(judge(wsrm_rules(), events)) == []
+        await site.post(envelope(sequence("urn:s", 1), message(1))[:-9])
+    report = judge(wsrm_rules(), events)
+    assert broken(report) == ["well-formed"]
+    assert report.messages == 4
+    assert RM_11.encode() in report.broken[0].evidence[0].content
+
+
+@pytest.mark.asyncio
+async def test_what_is_recorded_goes_the_shorter_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[Event] = []
+    found = count_templates(monkeypatch)
+    async with running(recorder=events.append) as site:
+        await (await Source(site).begin()).send(1, 2, 3, must="true")
+    assert any(found)
+    answers = [one for one in events if isinstance(one, RequestAnswered)]
+    assert len(answers) == 4
+    assert all(one.confirmed and b"Envelope" in one.content for one in answers)
 
 
 @pytest.mark.asyncio

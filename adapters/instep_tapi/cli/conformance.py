@@ -80,7 +80,7 @@ def tapi(  # noqa: PLR0917 - a command has as many parameters as options
     """
     from instep.conformance import TraceJudge
     from instep_tapi.conformance.book import tapi_rules
-    from instep_tapi.conformance.probe import PROBED, probe_source
+    from instep_tapi.conformance.probe import ACTIVE, PROBED, probe_source
     from instep_tapi.conformance.yang import YangModules
 
     if edition not in {"", "2.1.3", "2.6"}:
@@ -96,7 +96,7 @@ def tapi(  # noqa: PLR0917 - a command has as many parameters as options
         root=root,
     )
     options["streams"] = {"ids": ids or []}
-    options |= PROBED
+    options |= ACTIVE if active else PROBED
     modules = None if yang is None else YangModules(yang)
     judging = TraceJudge(tapi_rules(edition, modules), url)
 

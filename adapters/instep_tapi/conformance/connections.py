@@ -18,6 +18,7 @@ from instep_tapi.conformance.observations import (
     DeclaredType,
     Delivered,
     Log,
+    Pause,
     QuietSeen,
     Reading,
     RefusalSeen,
@@ -238,15 +239,16 @@ def _pong_timeout(seen: QuietSeen | ConnectionSeen) -> Sequence[Verdict]:
     return (RuleBroken(reason, (seen.connection.evidence, *seen.evidence)),)
 
 
-def _pause_that_ended_it(seen: ConnectionSeen, ahead_us: int) -> tuple[int, int] | None:
+def _pause_that_ended_it(seen: ConnectionSeen, ahead_us: int) -> Pause | None:
     """The pause of our reading in which the provider has closed a connection: nothing that was
     appended afterwards came over it.
     """
     if not seen.closed_by_peer or not seen.pauses or seen.closed_us is None:
         return None
-    since, until = seen.pauses[-1]
-    went_on = seen.appended_us > until + ahead_us
-    return None if went_on or seen.closed_us - until > 10 * _SECOND_US else (since, until)
+    last = seen.pauses[-1]
+    went_on = seen.appended_us > last.until_us + ahead_us
+    late = seen.closed_us - last.until_us > 10 * _SECOND_US
+    return None if went_on or late or not last.backed_up else last
 
 
 def _young_us(type_: DeclaredType) -> float:
@@ -270,18 +272,18 @@ def _slow_kept(log: Log) -> Iterator[Verdict]:
     for reading in log.readings:
         connection, ahead_us = reading.connection, reading.ahead_us
         ended_in = _pause_that_ended_it(connection, ahead_us)
-        for since, until in (one for one in connection.pauses if one != ended_in):
+        for pause in (one for one in connection.pauses if one.backed_up and one != ended_in):
             # Something must have waited for us meanwhile.
-            begin, end = since + ahead_us, until + ahead_us
+            begin, end, _ = pause.moved(ahead_us)
             if any(begin < one.append_us < end for one in reading.records.values()):
                 closed.clear()
                 yield HELD[0]
         if (
             ended_in is None
-            or not _another_went_on(log, reading, ended_in[0])
+            or not _another_went_on(log, reading, ended_in.since_us)
             or (
                 kept_s is not None
-                and ended_in[1] + ahead_us - connection.appended_us > kept_s * 0.9e6
+                and ended_in.until_us + ahead_us - connection.appended_us > kept_s * 0.9e6
             )
         ):
             continue
@@ -301,7 +303,7 @@ def _another_went_on(log: Log, reading: Reading, since_us: int) -> bool:
     return any(
         one.opened_us < since_us
         and (one.closed_us is None or one.closed_us > closed_us)
-        and not any(begin < closed_us and since_us < end for begin, end in one.pauses)
+        and not any(begin < closed_us and since_us < end for begin, end, _ in one.pauses)
         for one in (other.connection for other in log.readings if other is not reading)
     )
 
@@ -313,7 +315,7 @@ def _slow_lossless(log: Log) -> Iterator[Verdict]:
     type_ = _judged(log)
     if type_ is None:
         return
-    for reading, since, until in _pauses(log):
+    for reading, (since, until, _) in _pauses(log):
         offsets = reading.offsets()
         for place, record in _others(log, reading):
             came = offsets.get(place[0], [])
@@ -345,7 +347,10 @@ def _slow_dropped(log: Log) -> Iterator[Verdict]:
         for place, record in reading.records.items():
             last[record.key] = max(last.get(record.key, -1), place[1])
         ended_in = _pause_that_ended_it(connection, reading.ahead_us)
-        if ended_in and ended_in[1] + reading.ahead_us - connection.appended_us > retention_us:
+        if (
+            ended_in
+            and ended_in.until_us + reading.ahead_us - connection.appended_us > retention_us
+        ):
             yield HELD[0]
     for reading in log.readings:
         if reading.partial:
@@ -379,7 +384,7 @@ def _slow_dropped(log: Log) -> Iterator[Verdict]:
 def _slow_alone(log: Log) -> Iterator[Verdict]:
     """Whether a client that is up to date gets nothing as long as another one reads nothing."""
     late: list[Evidence] = []
-    for reading, since, until in _pauses(log):
+    for reading, (since, until, _) in _pauses(log):
         if until - since < 2 * _MARGIN_US + _SECOND_US:
             continue
         for other in log.readings:
@@ -415,12 +420,12 @@ def _slow_alone(log: Log) -> Iterator[Verdict]:
                 )
 
 
-def _pauses(log: Log) -> Iterator[tuple[Reading, int, int]]:
-    """Each pause of our reading after which a connection went on, by the provider's clock."""
+def _pauses(log: Log) -> Iterator[tuple[Reading, Pause]]:
+    """Each pause of our reading that a provider may have felt, by its clock."""
     for reading in log.readings:
-        for since, until in reading.connection.pauses:
-            if not reading.partial:
-                yield reading, since + reading.ahead_us, until + reading.ahead_us
+        for pause in reading.connection.pauses:
+            if pause.backed_up and not reading.partial:
+                yield reading, pause.moved(reading.ahead_us)
 
 
 def _others(log: Log, reading: Reading) -> Iterator[tuple[tuple[str, int], Delivered]]:

@@ -22,6 +22,7 @@ __all__ = [
     "FrameSeen",
     "Log",
     "NetworkSeen",
+    "Pause",
     "Place",
     "QuietSeen",
     "Reading",
@@ -170,6 +171,19 @@ class TypeSeen:
     evidence: Evidence
 
 
+class Pause(NamedTuple):
+    """We read nothing of a connection, from, until."""
+
+    since_us: int
+    until_us: int
+    backed_up: bool
+    """Whether its sender may have felt that."""
+
+    def moved(self, by_us: int) -> Pause:
+        """The same by a clock that is ahead of ours."""
+        return Pause(self.since_us + by_us, self.until_us + by_us, self.backed_up)
+
+
 @dataclass(slots=True, eq=False)
 class ConnectionSeen:
     """A connection to a stream."""
@@ -184,8 +198,8 @@ class ConnectionSeen:
     """When we asked for it; 0: that is not known."""
     closed_us: int | None = None
     closed_by_peer: bool = False
-    pauses: list[tuple[int, int]] = field(default_factory=list)
-    """When we read nothing of it: from, until."""
+    pauses: list[Pause] = field(default_factory=list)
+    """When we read nothing of it."""
     paused_us: int | None = None
     """Since when we read nothing."""
     withheld_us: int | None = None
@@ -382,9 +396,9 @@ class Reading:
         soon after a pause has waited in buffers.
         """
         soon = [
-            since
-            for since, until in self.connection.pauses
-            if since < record.at_us < until + _BUFFERED_US
+            pause.since_us
+            for pause in self.connection.pauses
+            if pause.since_us < record.at_us < pause.until_us + _BUFFERED_US
         ]
         return min((*soon, record.at_us))
 

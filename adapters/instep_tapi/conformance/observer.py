@@ -34,6 +34,7 @@ from instep_tapi.conformance.observations import (
     Log,
     NetworkSeen,
     Object,
+    Pause,
     Place,
     QuietSeen,
     Reading,
@@ -121,9 +122,7 @@ class TapiObserver(Observer):
             case ConnectionClosed():
                 theirs = not event.by_us
                 yield from _quiet(connection, at_us, closed_by_peer=theirs)
-                if connection.paused_us is not None:
-                    connection.pauses.append((connection.paused_us, at_us))
-                    connection.paused_us = None
+                _resumed(connection, at_us, backed_up=False)
                 connection.closed_us, connection.closed_by_peer = at_us, theirs
                 yield connection
             case MessagesSkipped():
@@ -138,9 +137,8 @@ class TapiObserver(Observer):
                 connection.withheld_us = at_us
             case ReadingPaused():
                 connection.paused_us, connection.quiet_whole = at_us, False
-            case ReadingResumed() if connection.paused_us is not None:
-                connection.pauses.append((connection.paused_us, at_us))
-                connection.paused_us = None
+            case ReadingResumed():
+                _resumed(connection, at_us, backed_up=event.backed_up)
 
     # -- what is declared ------------------------------------------------------------------------
 
@@ -216,7 +214,9 @@ class TapiObserver(Observer):
         readings = self._readings.setdefault(event.stream, [])
         readings.append(reading)
         if len(readings) > MAX_READINGS:
-            self._open_readings.pop(readings.pop(1).connection.id, None)
+            spared = min(readings[1:-1], key=_worth)
+            readings.remove(spared)
+            self._open_readings.pop(spared.connection.id, None)
         if not event.start:
             self._full.add(event.stream)
         return connection
@@ -357,6 +357,18 @@ class TapiObserver(Observer):
         return (
             newest > since_us or at_us - max(last.last_us, last.connection.opened_us) > _SETTLED_US
         )
+
+
+def _worth(reading: Reading) -> tuple[bool, bool, int]:
+    """What the others lose without it: it goes on, we have paused in it, or it is long."""
+    connection = reading.connection
+    return connection.closed_us is None, bool(connection.pauses), len(reading.records)
+
+
+def _resumed(connection: ConnectionSeen, at_us: int, *, backed_up: bool) -> None:
+    if connection.paused_us is not None:
+        connection.pauses.append(Pause(connection.paused_us, at_us, backed_up))
+        connection.paused_us = None
 
 
 def _quiet(

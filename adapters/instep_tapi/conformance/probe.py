@@ -23,12 +23,14 @@ from instep_tapi.feeds.buffered_feed import BufferedFeed
 from instep_tapi.feeds.feed_tap import now_us
 from instep_tapi.source import TapiSource
 
-__all__ = ["PROBED", "Probe", "probe_source"]
+__all__ = ["ACTIVE", "PROBED", "Probe", "probe_source"]
 
-PROBED: Final = {"hold_records": 500, "hold_bytes": 256 * 1024}
+PROBED: Final = {"hold_records": 500, "hold_bytes": 16 * 1024}
 """Options of a source that is probed. What is read is judged at once: a reader that waits shall be
 felt by the provider.
 """
+ACTIVE: Final = {**PROBED, "compression": False}
+"""The same where it is read with pauses: compressed, ten times as much would wait unfelt."""
 _POLL_S: Final = 10.0
 _RECONNECT_S: Final = 0.5
 _MAX_RECONNECT_S: Final = 10.0
@@ -36,7 +38,9 @@ _SLOW_SHARE: Final = 0.1
 _AWAY_SHARE: Final = 0.03
 _SLOW_TIMES: Final = 3
 _UNREAD_BYTES: Final = 64 * 1024
-"""What the operating system is to hold for us while we read nothing."""
+"""What the operating system is to hold of a connection that we will not read for a while: from its
+beginning, since what it has once granted to a sender it does not take back.
+"""
 _SECOND_SHARE: Final = 0.35
 _SETTLED_S: Final = 6.0
 _SETTLED_SHARE: Final = 0.1
@@ -159,7 +163,7 @@ class Probe:
 
     async def _stream(self, info: StreamInfo) -> None:
         wait_s = self._settled_s if self._active else _RECONNECT_S
-        stream = _Stream(self._source, info, self._note, wait_s)
+        stream = _Stream(self._source, info, self._note, wait_s, paused=self._active)
         self._streams.append(stream)
         try:
             await (self._provoke(stream) if self._active else stream.read(self._seconds))
@@ -233,12 +237,15 @@ class _Stream:
         reconnect_s: float,
         *,
         second: bool = False,
+        paused: bool = False,
     ) -> None:
         self.name = f"{info.id}: the second connection" if second else info.id
         self.reconnect_s = reconnect_s
         """The wait before the next connection, where the provider has closed one."""
         self._second = second
         """Whether it is the second one, which does not come back where it ends."""
+        self._paused = paused
+        """Whether it is read with pauses."""
         self._source = source
         self._info = info
         self._note = note
@@ -270,11 +277,10 @@ class _Stream:
             return False
         self._ended.clear()
         self._reading.clear()
-        feed.limit_unread(_UNREAD_BYTES)
         feed.tap.reading_paused()
         await asyncio.sleep(seconds)
         if self._feed is feed:
-            feed.tap.reading_resumed()
+            feed.tap.reading_resumed(backed_up=feed.backed_up)
             if not feed.backed_up:
                 self._note(
                     f"{self.name}: all that came while we read nothing fits into our buffer: the"
@@ -309,18 +315,12 @@ class _Stream:
     async def _follow(self) -> None:
         wait_s = self.reconnect_s
         while True:
+            began = self._after
             try:
-                async with self._source.feed(self._info, self._after) as feed:
-                    assert isinstance(feed, BufferedFeed)
-                    self._feed = feed
-                    while True:
-                        await self._reading.wait()
-                        chunk = await feed.receive()
-                        wait_s = self.reconnect_s
-                        for record in chunk.records:
-                            self._after = record.token or self._after
-                            self._note_age(record)
+                await self._read_connection()
             except SourceError as error:
+                if self._after != began:
+                    wait_s = self.reconnect_s
                 refused = isinstance(error, TokenRefusedError)
                 if refused or (self._second and not self._withholds_pongs):
                     self._note(f"{self.name}: {error}")
@@ -338,9 +338,24 @@ class _Stream:
                 with suppress(SourceError):
                     infos = await self._source.discover()
                     self._info = next((one for one in infos if one.id == self._info.id), self._info)
-            finally:
-                self._feed = None
-                self._ended.set()
+
+    async def _read_connection(self) -> None:
+        """Read one connection until it ends, by the error that it ends with."""
+        try:
+            async with self._source.feed(self._info, self._after) as feed:
+                assert isinstance(feed, BufferedFeed)
+                self._feed = feed
+                if self._paused:
+                    feed.limit_unread(_UNREAD_BYTES)
+                while True:
+                    await self._reading.wait()
+                    chunk = await feed.receive()
+                    for record in chunk.records:
+                        self._after = record.token or self._after
+                        self._note_age(record)
+        finally:
+            self._feed = None
+            self._ended.set()
 
     def _note_age(self, record: RecordHeader) -> None:
         retention_s = self._info.tombstone_retention_s

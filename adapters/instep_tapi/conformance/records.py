@@ -7,9 +7,17 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from instep.conformance import HELD, NOTHING, Judge, Rule, RuleBroken, RuleLevel, Verdict
 from instep_tapi.conformance.making import by_look, by_record, clauses
-from instep_tapi.conformance.observations import FrameSeen, Object, RecordSeen, text_of
+from instep_tapi.conformance.observations import (
+    ConnectionSeen,
+    FrameSeen,
+    Object,
+    RecordSeen,
+    text_of,
+)
 from instep_tapi.conformance.streams import plain_identity
 from instep_tapi.facts.containment import CONTAINED_CLASSES, LOCAL_CLASSES, contains
 from instep_tapi.facts.names import (
@@ -40,6 +48,7 @@ _PRECISIONS: Final = {
 _AHEAD_US: Final = 60_000_000
 _ELEMENT: Final = re.compile(r"([a-z0-9-]+)-(uuid|local-id):\S.*")
 _MAX_TOKENS: Final = 100_000
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 def _token(seen: RecordSeen) -> str:
@@ -219,7 +228,8 @@ class _Token:
         if not seen.token or not seen.connection.in_order:
             return NOTHING
         name = (seen.connection.stream, seen.token)
-        what = (seen.key, seen.place, seen.append_us)
+        stated = b"" if seen.body is None else _encode(seen.body)
+        what = (seen.key, seen.place, seen.append_us, hash(stated))
         known = self._seen.get(name)
         if known is None:
             if len(self._seen) >= _MAX_TOKENS:
@@ -228,8 +238,69 @@ class _Token:
             return HELD
         if known[0] == what:
             return HELD
+        same = known[0][:-1] == what[:-1]
         reason = f"two records have the token {seen.token!r}"
+        if same:
+            reason = f"the record with the token {seen.token!r} came again with another body"
         return (RuleBroken(reason, (known[1].evidence, seen.evidence)),)
+
+
+class _Offset:
+    """Judges that two records which come after each other have offsets of their own."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[int, str], RecordSeen] = {}
+
+    def __call__(self, seen: RecordSeen | ConnectionSeen) -> Sequence[Verdict]:
+        if isinstance(seen, ConnectionSeen):
+            for name in [name for name in self._last if name[0] == seen.id]:
+                del self._last[name]
+            return NOTHING
+        if seen.place is None or not seen.token or not seen.connection.in_order:
+            return NOTHING
+        name = (seen.connection.id, seen.place[0])
+        last, self._last[name] = self._last.get(name), seen
+        if last is None or last.token == seen.token:
+            return NOTHING
+        if last.place != seen.place:
+            return HELD
+        reason = f"two records have the offset {seen.place[1]}"
+        return (RuleBroken(reason, (last.evidence, seen.evidence)),)
+
+
+class _Key:
+    """Judges that an entity has one entity-key as long as it exists. An entity is what has one uuid
+    at one place.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[Any, ...], RecordSeen] = {}
+        self._names: dict[tuple[int, str], tuple[Any, ...]] = {}
+        """What an entity-key stands for, by connection."""
+
+    def __call__(self, seen: RecordSeen) -> Sequence[Verdict]:
+        declared = seen.connection.declared
+        type_ = declared.type if declared else None
+        if not seen.key or type_ is None or type_.strategy == "CHANGE_ONLY":
+            return NOTHING  # a part of an entity has a key of its own (3.8.2.2)
+        uuid = text_of(seen.content.get("uuid")) or text_of(seen.content.get("detector-uuid"))
+        name = (seen.connection.id, seen.cls, uuid.lower(), *(_address(seen) or ()))
+        known = self._seen.get(name) if uuid and seen.cls else None
+        verdict: Sequence[Verdict] = HELD if known else NOTHING
+        if known is not None and known.key != seen.key:
+            reason = f"{uuid} has the entity-key {known.key!r}, and then {seen.key!r}"
+            verdict = (RuleBroken(reason, (known.evidence, seen.evidence)),)
+        if seen.ends:
+            self._seen.pop(self._names.pop((seen.connection.id, seen.key), ()), None)
+            self._seen.pop(name, None)
+        elif uuid and seen.cls:
+            if len(self._seen) >= _MAX_TOKENS:
+                del self._seen[next(iter(self._seen))]
+            self._seen[name] = seen
+            self._names[seen.connection.id, seen.key] = name
+            if len(self._names) > _MAX_TOKENS:
+                del self._names[next(iter(self._names))]
+        return verdict
 
 
 class _Entity:
@@ -290,12 +361,12 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     _rule(
         "token-one-record",
-        text="A token names one record: no other record of the stream has it.",
+        text="A token names one record of the stream, which says the same each time.",
         clauses=clauses("3.10", "3.10.1"),
         why="Behind which of two records is the client to go on? What lies between them is lost,"
         " or comes twice.",
         right="each record has a token of its own; a copy of a record has the same",
-        wrong="two entities with one token",
+        wrong="two entities with one token; a record with another body the next time",
         make_judge=_Token,
     ),
     _rule(
@@ -337,6 +408,16 @@ RULES: Final[tuple[Rule, ...]] = (
         make_judge=_Entity,
     ),
     _rule(
+        "entity-one-key",
+        text="An entity has one entity-key for its whole life, and it ends under that.",
+        clauses=clauses("ST-1.1", "ST-1.1"),
+        why="Under another key it is another entity: the client has it twice, and the end of one"
+        " leaves the other in its store for ever.",
+        right="one entity-key in the CREATE_UPDATE, the DELETE and the TOMBSTONE of a uuid",
+        wrong="a CREATE_UPDATE with the key 17, and a DELETE of the same uuid with the key 18",
+        make_judge=_Key,
+    ),
+    _rule(
         "record-type",
         _type,
         text="record-type is an identity that the YANG of the edition names.",
@@ -355,6 +436,17 @@ RULES: Final[tuple[Rule, ...]] = (
         " two that came, and whether a stream goes on or began anew.",
         right='[{"value-name": "partition", "value": "0"}, {"value-name": "offset", "value": "9"}]',
         wrong='"full-log-record-offset-id": []',
+    ),
+    _rule(
+        "offset-one-record",
+        text="A record has an offset of its own in its partition.",
+        clauses=clauses("3.10", "3.10.1"),
+        why="A client that looks for gaps takes the second record for a copy of the first, or the"
+        " next one for a gap.",
+        right="offsets 5 and 6 for a DELETE and its TOMBSTONE",
+        wrong="offset 5 for both",
+        sees=(RecordSeen, ConnectionSeen),
+        make_judge=_Offset,
     ),
     _rule(
         "record-content",

@@ -51,6 +51,6 @@ class FeedTap:
         """We read nothing from now on."""
         self._recorder(ReadingPaused(now_us(), self._connection))
 
-    def reading_resumed(self) -> None:
-        """We read again."""
-        self._recorder(ReadingResumed(now_us(), self._connection))
+    def reading_resumed(self, *, backed_up: bool) -> None:
+        """We read again; see `ReadingResumed`."""
+        self._recorder(ReadingResumed(now_us(), self._connection, backed_up))

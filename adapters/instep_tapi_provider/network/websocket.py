@@ -8,6 +8,7 @@ library's call per frame costs more than the frame.
 
 import asyncio
 import re
+import socket
 import struct
 import uuid
 from abc import ABC, abstractmethod
@@ -25,7 +26,8 @@ from instep_tapi_provider.stream import Listener, Stream
 _MAX_CLIENT_FRAME_BYTES = 64 * 1024
 _POLL_S = 0.25
 _FLUSH_S = 1.0
-_BLOCKED_S = 0.5
+_BLOCKED_S = 2.0
+_LITTLE_BYTES = 4 * 1024
 _TEXT_TO_GO_ON, _LAST_CONTINUATION = 0x01, 0x80
 _PONG = b"\x8a\x00"
 
@@ -110,6 +112,8 @@ class Session(ABC):
     async def run(self) -> None:
         """Serve until the client leaves or is dropped."""
         self._stream.listeners[self._listener] = None
+        if self._deviation.feels_slow_clients:
+            self._hold_little()
         tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._watch())]
         try:
             await self._until_left()
@@ -118,6 +122,14 @@ class Session(ABC):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _hold_little(self) -> None:
+        """Have the operating system hold little that the client does not take."""
+        transport = self._request.transport
+        held = None if transport is None else transport.get_extra_info("socket")
+        if transport is not None and held is not None:
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LITTLE_BYTES)
+            transport.set_write_buffer_limits(_LITTLE_BYTES)
 
     def drop(self, *, flush: bool = False) -> None:
         """Cut the connection without a closing handshake; `flush`: what was written still goes

@@ -95,6 +95,8 @@ class ReadingResumed(msgspec.Struct, frozen=True, tag="resumed"):
 
     at_us: int
     connection: int
+    backed_up: bool = True
+    """Whether so much had come that we let it stand: else its sender has felt no slow client."""
 
 
 class MessagesSkipped(msgspec.Struct, frozen=True, tag="skipped"):

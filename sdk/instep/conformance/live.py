@@ -41,10 +41,14 @@ _TRACE_BYTES: Final = 2 * 1024 * 1024
 _CONTEXT_BYTES: Final = 512 * 1024
 _CONTEXT_ANSWERS: Final = 16
 _MOST_CONNECTIONS: Final = 1_000
-_FIRST_COST_S: Final = 100e-9
-"""What a byte is taken to cost before the first message was judged."""
+_FIRST_COST_S: Final = 10e-6
+"""What a byte is taken to cost before the first message was judged: far too much, so that no other
+one is taken until then.
+"""
+_LEAST_COST_S: Final = 1e-12
+"""The processor's clock may stand still meanwhile."""
 _LEARN: Final = 0.05
-"""The weight of a message in what the next ones are taken to cost."""
+"""The weight of a message in what the next ones are taken to cost; the first ones have more."""
 _EVIDENCE_BYTES: Final = 2_048
 
 
@@ -78,6 +82,8 @@ class LiveJudge:
         self._gap = False
         """Whether anything came since the last event of the queue that is not in it."""
         self._cost_s = _FIRST_COST_S
+        self._learned = 0
+        """From how many messages that is known."""
         self._window_bytes = self._window_events = 0
         self._answers: OrderedDict[str, ResponseReceived] = OrderedDict()
         """The last answers, which the next window begins with."""
@@ -170,7 +176,9 @@ class LiveJudge:
         cost_s = self._budget.processor_s() - began_s
         self._budget.spend(cost_s)
         if message:
-            self._cost_s += (cost_s / size - self._cost_s) * _LEARN
+            self._learned += 1
+            each_s = max(_LEAST_COST_S, cost_s / size)
+            self._cost_s += (each_s - self._cost_s) * max(_LEARN, 1 / self._learned)
 
     def _judge(self, event: Event) -> None:
         self._last.add(event)

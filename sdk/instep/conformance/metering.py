@@ -37,11 +37,6 @@ class MeteredRecorder:
         """Whether the last message was skipped, and nothing came since."""
         self._untold = self._told = 0
 
-    @property
-    def takes_all(self) -> bool:
-        """Whether there is always room."""
-        return self._room is None
-
     def room(self) -> float:
         """How many bytes of messages are taken now."""
         return float("inf") if self._room is None else self._room()

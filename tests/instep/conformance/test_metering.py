@@ -52,7 +52,6 @@ def test_a_long_storm_is_told_now_and_then() -> None:
 def test_without_a_bound_all_is_taken() -> None:
     events: list[Event] = []
     record = MeteredRecorder(events.append, None, lambda: 7)
-    assert record.takes_all
     assert record.takes_next()
     assert record.room() == float("inf")
     assert not events

@@ -141,6 +141,22 @@ def test_what_is_judged_costs_no_more_than_the_budget() -> None:
     assert 0 < report.messages < report.messages_skipped
 
 
+def test_before_it_knows_what_a_message_costs_it_judges_one() -> None:
+    """On a machine on which a message takes all that there is."""
+    live = Live(most_s=0.01, cost_s=0.02)
+    live.judge.take(ConnectionOpened(1, 1, "s"))
+    content = b"{}" * 500
+    for number in range(100):
+        if live.judge.room() > 0:
+            live.judge.take(MessageReceived(number + 2, 1, content))
+    waiting = 0
+    while live.judge.waits:
+        live.judge.step()
+        waiting += 1
+    assert waiting == 2
+    assert live.judge.report().messages == 1
+
+
 def test_memory_is_bounded_whatever_comes() -> None:
     live = Live()
     frames = [one for one in lived("").trace if isinstance(one, MessageReceived)]
