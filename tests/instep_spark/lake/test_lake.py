@@ -25,6 +25,7 @@ from instep_spark.lake.lake import Lake, RunProgress
 from instep_spark.lake.pipeline import LakeSettings, Pipeline, PipelineStep
 from instep_spark.lake.sweeps import LakeSweep
 from instep_spark.lake.tables.base import LakeTable
+from instep_spark.lake.tables.schema import FILE_SIZE_PROPERTY
 from instep_spark.landing.live_view import live
 from instep_spark.landing.writers.delta_rs import DeltaRsWriter
 from instep_spark.landing_schema import FACTS, arrow_schema
@@ -235,7 +236,7 @@ def test_a_large_table_is_clustered_for_its_readers(
     before = {name: sorted(map(str, read(tmp_path, name))) for name in tables}
     progress = stamp(spark, made.entities)
     monkeypatch.setattr(module, "_CLUSTERED_BYTES", 1)
-    monkeypatch.setitem(module._CLUSTERING, "spark.databricks.delta.optimize.maxFileSize", "1000")
+    DeltaTable(tmp_path / "entities").alter.set_table_properties({FILE_SIZE_PROPERTY: "1000"})
     lake = Lake(tmp_path.as_uri(), spark)
     lake.optimize()
     assert {name: sorted(map(str, read(tmp_path, name))) for name in tables} == before

@@ -42,6 +42,7 @@ from instep_spark.lake.sql.supersede import ENTITY, IDENTITY
 from instep_spark.lake.tables.delta_rs_table import DeltaRsTable
 from instep_spark.lake.tables.schema import (
     FEED_PROPERTY,
+    FILE_SIZE_PROPERTY,
     VERSION_PROPERTY,
     TableSchema,
 )
@@ -62,6 +63,9 @@ __all__ = [
     "table_exists",
 ]
 
+_FILE_BYTES: Final = 1 << 20
+"""A change writes anew the file that its row is in. Smaller files would make a full scan slower:
+each costs a reader some milliseconds."""
 _REPEATED_S: Final = 86_400.0
 """Progress is committed again after a day: a log is kept for a month by default, and by some
 platforms for a week."""
@@ -323,6 +327,8 @@ class LakeTable:
                 f"ALTER TABLE {self.sql} SET TBLPROPERTIES ('{VECTORS_PROPERTY}' = '{value}')"
             )
             self._properties[VECTORS_PROPERTY] = value
+        if self.by_driver is not None and FILE_SIZE_PROPERTY not in self._properties:
+            self.by_driver.set_property(FILE_SIZE_PROPERTY, str(_FILE_BYTES))
 
     def _read_properties(self, spark: SparkSession) -> dict[str, str]:
         rows: Any = spark.sql(f"SHOW TBLPROPERTIES {self.sql}").collect()
