@@ -127,6 +127,9 @@ class LakeTable:
 
     driver_merges: ClassVar[bool] = True
     """Whether the driver may read and merge its rows; False: all is left to Spark."""
+    feeds_others: ClassVar[bool] = False
+    """Whether other tables are made from its rows: it is refused where another writer has deleted
+    some, because they would be made wrong."""
 
     def __init__(self, table: TableSchema, place: LakePlace) -> None:
         self.name = table.name
@@ -191,6 +194,12 @@ class LakeTable:
             # What was written since was decided on what is there no more: it is undone.
             spark.sql(f"RESTORE TABLE {self.sql} TO VERSION AS OF {content.replaced_at}")
             content = self._content(spark)
+        if content.has_lost_rows and self.feeds_others:
+            raise SinkError(
+                "another writer has deleted rows of the table, and other tables are made from it",
+                where=self._where,
+                hint=f"make it again from changes: {self._making_again()}",
+            )
         metadata = content.metadata
         if metadata is None:
             if not to_replace:
@@ -214,12 +223,16 @@ class LakeTable:
 
     def is_as_known(self, spark: SparkSession) -> bool:
         """Whether the table holds what it held after its last commit that is known here: nobody has
-        restored it, removed it or made it anew, also not while the last commits were made.
+        restored it, removed it or made it anew, also not while the last commits were made; nor, of
+        one that feeds others, deleted rows.
         """
         by_driver = self.by_driver is not None and self.by_driver.described() is not None
         if not by_driver and not table_exists(spark, self.sql):
             return False
-        metadata = self._content(spark).metadata
+        content = self._content(spark)
+        metadata = content.metadata
+        if content.has_lost_rows and self.feeds_others:
+            return False
         if metadata is not None:
             self._known_version = metadata.known_version or 0
         known = TableProgress() if metadata is None else metadata.progress
