@@ -22,7 +22,7 @@ import msgspec
 from instep.errors import ConfigurationError, InstepError, SinkError, StoreUnavailableError
 from instep_spark.error_text import first_line, is_disk_full
 from instep_spark.lake.batches.progress import carrying_metadata, read_commit_metadata
-from instep_spark.lake.deletion_vectors.delta_log import VECTORS_PROPERTY
+from instep_spark.lake.deletion_vectors.delta_log import FILE_SIZE_PROPERTY, VECTORS_PROPERTY
 from instep_spark.lake.landed import LandedRows
 from instep_spark.lake.pipeline import (
     FOLLOWERS,
@@ -36,7 +36,7 @@ from instep_spark.lake.reconciliation import ReconciliationTable
 from instep_spark.lake.sql.literals import StreamKey, text
 from instep_spark.lake.tables.base import has_vectors, table_detail, table_exists
 from instep_spark.lake.tables.messages import MessagesTable
-from instep_spark.lake.tables.schema import FEED_PROPERTY, FILE_SIZE_PROPERTY, LAKE_TABLES
+from instep_spark.lake.tables.schema import FEED_PROPERTY, LAKE_TABLES
 from instep_spark.lake.tables.sequence_numbers import SequenceNumbersTable
 from instep_spark.lake.trigger_interval import next_interval_s, shared_out
 from instep_spark.lake.upkeep import VACUUMED_PROPERTY, TableFiles, Upkeep

@@ -21,11 +21,11 @@ from instep.model.batches import SweepStep
 from instep_spark import create_views
 from instep_spark.answers import answer
 from instep_spark.lake import lake as module
+from instep_spark.lake.deletion_vectors.delta_log import FILE_SIZE_PROPERTY
 from instep_spark.lake.lake import Lake, RunProgress
 from instep_spark.lake.pipeline import LakeSettings, Pipeline, PipelineStep
 from instep_spark.lake.sweeps import LakeSweep
 from instep_spark.lake.tables.base import LakeTable
-from instep_spark.lake.tables.schema import FILE_SIZE_PROPERTY
 from instep_spark.landing.live_view import live
 from instep_spark.landing.writers.delta_rs import DeltaRsWriter
 from instep_spark.landing_schema import FACTS, arrow_schema

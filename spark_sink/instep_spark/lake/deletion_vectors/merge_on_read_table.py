@@ -26,7 +26,12 @@ from deltalake.exceptions import DeltaError, DeltaProtocolError
 from pyroaring import BitMap64
 
 from instep_spark.lake.batches.progress import APPLICATION, CommitMetadata
-from instep_spark.lake.deletion_vectors.delta_log import VECTORS_PROPERTY, Action, DeltaLog
+from instep_spark.lake.deletion_vectors.delta_log import (
+    FILE_SIZE_PROPERTY,
+    VECTORS_PROPERTY,
+    Action,
+    DeltaLog,
+)
 from instep_spark.lake.deletion_vectors.vector_file import (
     descriptor_of,
     read_vector,
@@ -35,7 +40,6 @@ from instep_spark.lake.deletion_vectors.vector_file import (
 from instep_spark.lake.merge import Merge, MergeOutcome
 from instep_spark.lake.sql.datafusion import query, rows_among
 from instep_spark.lake.sql.literals import of_streams
-from instep_spark.lake.tables.schema import FILE_SIZE_PROPERTY
 from instep_spark.place import folder_of
 
 __all__ = ["MergeOnReadTable"]

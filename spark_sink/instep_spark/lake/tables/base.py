@@ -33,7 +33,7 @@ from instep_spark.lake.batches.progress import (
     read_commits,
     read_content,
 )
-from instep_spark.lake.deletion_vectors.delta_log import VECTORS_PROPERTY
+from instep_spark.lake.deletion_vectors.delta_log import FILE_SIZE_PROPERTY, VECTORS_PROPERTY
 from instep_spark.lake.merge import Merge, MergeOutcome
 from instep_spark.lake.sql.datafusion import rows_among
 from instep_spark.lake.sql.dialect import DATAFUSION, SPARK, Dialect
@@ -42,7 +42,6 @@ from instep_spark.lake.sql.supersede import ENTITY, IDENTITY
 from instep_spark.lake.tables.delta_rs_table import DeltaRsTable
 from instep_spark.lake.tables.schema import (
     FEED_PROPERTY,
-    FILE_SIZE_PROPERTY,
     VERSION_PROPERTY,
     TableSchema,
 )

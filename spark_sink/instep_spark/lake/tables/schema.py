@@ -18,7 +18,6 @@ from instep_spark.landing_schema import comment_literal
 
 __all__ = [
     "FEED_PROPERTY",
-    "FILE_SIZE_PROPERTY",
     "LAKE_TABLES",
     "VERSION_PROPERTY",
     "Column",
@@ -30,8 +29,6 @@ __all__ = [
 VERSION_PROPERTY: Final = "instep.lake"
 """Of a table: `LAKE_VERSION`."""
 FEED_PROPERTY: Final = "delta.enableChangeDataFeed"
-FILE_SIZE_PROPERTY: Final = "delta.targetFileSize"
-"""Bytes of a file of the table that the driver writes, or `instep lake optimize`."""
 _LINK: Final = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _RULES: Final = "../topics/alignment.md#the-rules"
 
