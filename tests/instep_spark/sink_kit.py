@@ -80,3 +80,10 @@ async def stage(
     async with DeltaSink(url, **{"commit_interval_s": 0, **options}) as sink:
         await sink.open(consumer)
         yield Stage(sink, stream, await sink.position(stream))
+
+
+def fill(path: Path) -> None:
+    """Fill the disk with a file. Raises `OSError` when it is full."""
+    with path.open("wb", buffering=0) as ballast:
+        while True:
+            ballast.write(b"x" * 512)

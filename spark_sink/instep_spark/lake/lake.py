@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from instep.errors import ConfigurationError, InstepError, SinkError, StoreUnavailableError
-from instep_spark.error_text import first_line
+from instep_spark.error_text import first_line, is_disk_full
 from instep_spark.lake.batches.progress import carrying_metadata, read_commit_metadata
-from instep_spark.lake.deletion_vectors.delta_log import VECTORS_PROPERTY
+from instep_spark.lake.deletion_vectors.delta_log import FILE_SIZE_PROPERTY, VECTORS_PROPERTY
 from instep_spark.lake.landed import LandedRows
 from instep_spark.lake.pipeline import (
     FOLLOWERS,
@@ -61,13 +61,15 @@ _SETTLE_S: Final = 60.0
 _PROGRESS_S: Final = 10.0
 _RETAIN_HOURS: Final = 168.0
 """Delta refuses to delete files of newer versions, unless it is told to."""
+_FILE_BYTES: Final = 64 << 20
+"""Of a table that no change writes anew file by file, or only with Spark."""
+_LARGE_BYTES: Final = 1 << 30
+"""A table of more bytes is one that Spark merges, and would have too many small files."""
 _CLUSTERED_BYTES: Final = 128 << 20
 """From this size on, a table is written in files that readers can pass over."""
 _MOST_CLUSTERED_BYTES: Final = 4 << 30
 """Up to this size, its rows are clustered. That writes the whole table, and landed rows wait."""
 _CLUSTERING: Final = {
-    "spark.databricks.delta.optimize.maxFileSize": str(64 << 20),
-    "spark.databricks.delta.optimize.minFileSize": str(32 << 20),
     # A table whose statistics a user has chosen is joined all the same.
     "spark.databricks.delta.optimize.zorder.checkStatsCollection.enabled": "false",
 }
@@ -88,6 +90,14 @@ class RunProgress(msgspec.Struct, frozen=True):
     """What the last audit of the run has found."""
     audit_error: str = ""
     """Why an audit could not be made since; empty: none failed."""
+
+
+def _file_bytes(detail: Any) -> int:
+    """How large the files of a table should be, of which Delta tells this detail."""
+    stated = str(detail.properties.get(FILE_SIZE_PROPERTY, ""))
+    marks = detail.properties.get(VECTORS_PROPERTY) == "true"
+    small = not marks and detail.sizeInBytes <= _LARGE_BYTES
+    return int(stated) if small and stated.isdecimal() else _FILE_BYTES
 
 
 @contextmanager
@@ -174,6 +184,12 @@ class Lake:
                 ) from error
             if not isinstance(error, PySparkException):
                 raise
+            if is_disk_full(str(error)):
+                raise StoreUnavailableError(
+                    "the disk is full",
+                    where=self.url,
+                    hint="make room, and run it again: nothing is torn",
+                ) from error
             raise SinkError(
                 f"Spark: {first_line(error)}",
                 where=self.url,
@@ -364,7 +380,10 @@ class Lake:
         tables = {target.name: target.sql for target in self._pipeline.targets}
         details = {name: table_detail(self.spark, table) for name, table in tables.items()}
         self._upkeep.counted(
-            {name: TableFiles(one.numFiles, one.sizeInBytes) for name, one in details.items()}
+            {
+                name: TableFiles(one.numFiles, one.sizeInBytes, _file_bytes(one))
+                for name, one in details.items()
+            }
         )
         entities = details["entities"]
         at_s = entities.properties.get(VACUUMED_PROPERTY) or entities.createdAt.timestamp()
@@ -476,7 +495,13 @@ class Lake:
         # Delta refuses the clause where a user has chosen CLUSTER BY.
         chosen = "clustering" in detail.tableFeatures
         clause = f" ZORDER BY ({', '.join(by)})" if by and clustered and not chosen else ""
-        with self._keeping(table), configured(self.spark, _CLUSTERING if large else {}):
+        file_bytes = _file_bytes(detail)
+        wanted = {
+            **_CLUSTERING,
+            "spark.databricks.delta.optimize.maxFileSize": str(file_bytes),
+            "spark.databricks.delta.optimize.minFileSize": str(file_bytes // 2),
+        }
+        with self._keeping(table), configured(self.spark, wanted):
             report: Any = self.spark.sql(f"OPTIMIZE {table}{clause}").first()
         return int(report.metrics.numFilesRemoved)
 

@@ -480,9 +480,8 @@ class Pipeline:
         that were held, and made late, come at the same places in it.
         """
         decided = self.entities.progress
-        if decided.changing() and not self.composed.is_open:
-            self.composed.open(spark)
         self.identities.catch_up(spark, self.changes, self.entities)
+        self._catch_up_composed(spark)
         while True:
             begin = {key: target.progress[key].ordinal for key in decided.by_stream}
             upto = {

@@ -21,8 +21,7 @@ VACUUMED_PROPERTY: Final = "instep.vacuumed_s"
 _LOOKED_AT: Final = 50
 """Micro-batches after which the files of the tables are counted."""
 _FILES: Final = 64
-_SMALL_BYTES: Final = 32 << 20
-"""A table of more files than `_FILES`, which are smaller than this in the mean, has them joined."""
+"""So many small files a table may have, beside those of the size that it should have."""
 _VACUUMED_S: Final = 86_400.0
 _JOINED_BYTES_PER_S: Final = 20 << 20
 """What two cores rewrite, at the least: so long a table is expected to take the first time."""
@@ -34,6 +33,8 @@ class TableFiles(msgspec.Struct, frozen=True):
 
     files: int
     bytes: int
+    file_bytes: int
+    """How large they should be."""
 
 
 class UpkeepTask(msgspec.Struct, frozen=True):
@@ -70,7 +71,8 @@ class Upkeep:
         self._batches = 0
         for name, one in found.items():
             task = UpkeepTask("optimize", name)
-            if one.files > _FILES and one.bytes < one.files * _SMALL_BYTES:
+            # Files of half the size are not joined again.
+            if one.files > _FILES + 2 * one.bytes / one.file_bytes:
                 self._add(task, _TASK_S + one.bytes / _JOINED_BYTES_PER_S)
 
     def vacuumed(self, at_s: float, now_s: float, tables: Iterable[str]) -> None:

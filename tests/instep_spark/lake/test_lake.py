@@ -21,6 +21,7 @@ from instep.model.batches import SweepStep
 from instep_spark import create_views
 from instep_spark.answers import answer
 from instep_spark.lake import lake as module
+from instep_spark.lake.deletion_vectors.delta_log import FILE_SIZE_PROPERTY
 from instep_spark.lake.lake import Lake, RunProgress
 from instep_spark.lake.pipeline import LakeSettings, Pipeline, PipelineStep
 from instep_spark.lake.sweeps import LakeSweep
@@ -238,7 +239,7 @@ def test_a_large_table_is_clustered_for_its_readers(
     before = {name: sorted(map(str, read(tmp_path, name))) for name in tables}
     progress = stamp(spark, made.entities)
     monkeypatch.setattr(module, "_CLUSTERED_BYTES", 1)
-    monkeypatch.setitem(module._CLUSTERING, "spark.databricks.delta.optimize.maxFileSize", "1000")
+    DeltaTable(tmp_path / "entities").alter.set_table_properties({FILE_SIZE_PROPERTY: "1000"})
     lake = Lake(tmp_path.as_uri(), spark, tables=followers)
     lake.optimize()
     assert {name: sorted(map(str, read(tmp_path, name))) for name in tables} == before

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from msgspec.structs import replace
 
+from bench.lake.steady import statements
 from instep_spark.lake.deletion_vectors.delta_log import VECTORS_PROPERTY
 from instep_spark.lake.lake import Lake
 from instep_spark.lake.pipeline import LakeSettings
@@ -43,6 +46,10 @@ TABLES = ("entity_history", "alarms", "topology")
 
 def _vectors(lake: Path, table: str) -> int:
     return len(list((lake / table).rglob("deletion_vector_*.bin")))
+
+
+def _bytes(table: DeltaTable) -> int:
+    return sum(pa.table(table.get_add_actions())["size_bytes"].to_pylist())
 
 
 def _model(log: list[Row]) -> Model:
@@ -102,6 +109,36 @@ def test_l7_no_table_marks_rows_unasked(
     features = DeltaTable(tmp_path / "entities").protocol()
     assert features.reader_features is None
     assert DeltaTable(tmp_path / "entities").to_pyarrow_table().num_rows == 2
+
+
+def test_l4_a_change_writes_one_small_file_anew(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "_FILE_BYTES", 128 << 10)
+    entities = 8_000
+    last = 0
+
+    def change(changed: range) -> None:
+        nonlocal last
+        for rows in statements(last + 1, changed):
+            write_deltalake(tmp_path / "changes", rows, mode="append")
+        last += len(changed)
+        Lake(tmp_path.as_uri(), spark).run(once=True)
+
+    change(range(entities))  # Spark chooses the files of a large part
+    change(range(0, entities, 7))
+    tables = [DeltaTable(tmp_path / name) for name in ("entities", "entity_history")]
+    change(range(1, 2))
+    for table in tables:
+        whole, version = _bytes(table), table.version()
+        table.update_incremental()
+        log = Path(table.table_uri.removeprefix("file://")) / "_delta_log"
+        commits = [log / f"{one:020}.json" for one in range(version + 1, table.version() + 1)]
+        actions = [json.loads(line) for one in commits for line in one.read_text().splitlines()]
+        written = sum(one["add"]["size"] for one in actions if "add" in one)
+        assert 0 < 3 * written < whole
+        assert table.protocol().reader_features is None
+    assert Lake(tmp_path.as_uri(), spark).verify().clean
 
 
 @pytest.mark.long

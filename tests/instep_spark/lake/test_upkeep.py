@@ -20,7 +20,7 @@ from tests.instep_spark.lake.model_kit import Model
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MANY = TableFiles(files=500, bytes=500 << 10)
+MANY = TableFiles(files=500, bytes=500 << 10, file_bytes=1 << 20)
 
 
 def _looked(kept: Upkeep, now_s: float) -> bool:
@@ -52,8 +52,9 @@ def test_only_many_small_files_are_joined() -> None:
     assert _looked(kept, 1_000.0)
     kept.counted(
         {
-            "alarms": TableFiles(files=10, bytes=1_000),
-            "entities": TableFiles(files=100, bytes=100 * (64 << 20)),
+            "alarms": TableFiles(files=10, bytes=1_000, file_bytes=1 << 20),
+            "entities": TableFiles(files=100, bytes=100 << 26, file_bytes=64 << 20),
+            "entity_history": TableFiles(files=500, bytes=300 << 20, file_bytes=1 << 20),
             "topology": MANY,
         }
     )
@@ -64,7 +65,9 @@ def test_only_many_small_files_are_joined() -> None:
 
 def test_what_would_take_too_long_waits_and_others_do_not() -> None:
     kept = Upkeep(0.1, 0.0)
-    kept.counted({"entities": TableFiles(files=1_000, bytes=4 << 30), "alarms": MANY})
+    kept.counted(
+        {"entities": TableFiles(files=1_000, bytes=4 << 30, file_bytes=64 << 20), "alarms": MANY}
+    )
     assert kept.next(30.0) == UpkeepTask("optimize", "alarms")
     kept.done(UpkeepTask("optimize", "alarms"), 3.0)
     assert kept.next(60.0) is None

@@ -17,7 +17,7 @@ from instep.model.streams import StreamInfo
 from instep_spark import DeltaSink
 from instep_spark.landing_schema import CHANGES, MEANINGS, TABLES, arrow_schema, ddl
 from instep_spark.options import DeltaOptions, DeltaSinkOptions
-from tests.instep_spark.sink_kit import Stage, rows, stage, url_of
+from tests.instep_spark.sink_kit import Stage, fill, rows, stage, url_of
 from tests.instep_sql.store_kit import create_update, stream_info
 
 
@@ -185,12 +185,6 @@ async def test_removed_rows_are_noticed(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="last rows of stream 's1' are not there"):
         async with stage(url):
             pass
-
-
-def fill(path: Path) -> None:
-    with path.open("wb", buffering=0) as ballast:
-        while True:
-            ballast.write(b"x" * 512)
 
 
 @pytest.mark.asyncio

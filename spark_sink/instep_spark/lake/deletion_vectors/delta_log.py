@@ -20,10 +20,12 @@ import pyarrow.parquet as pq
 
 from instep_spark.lake.deletion_vectors.vector_file import descriptor_of
 
-__all__ = ["VECTORS_PROPERTY", "Action", "DeltaLog"]
+__all__ = ["FILE_SIZE_PROPERTY", "VECTORS_PROPERTY", "Action", "DeltaLog"]
 
 VECTORS_PROPERTY: Final = "delta.enableDeletionVectors"
 """Of a table whose changes mark rows, and do not write files anew."""
+FILE_SIZE_PROPERTY: Final = "delta.targetFileSize"
+"""Bytes of a file of a table that the driver writes, or `instep lake optimize`."""
 Action = dict[str, Any]
 """What stands behind `add`, `remove` … in a line of a commit."""
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")

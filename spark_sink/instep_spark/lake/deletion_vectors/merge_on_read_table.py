@@ -26,7 +26,12 @@ from deltalake.exceptions import DeltaError, DeltaProtocolError
 from pyroaring import BitMap64
 
 from instep_spark.lake.batches.progress import APPLICATION, CommitMetadata
-from instep_spark.lake.deletion_vectors.delta_log import VECTORS_PROPERTY, Action, DeltaLog
+from instep_spark.lake.deletion_vectors.delta_log import (
+    FILE_SIZE_PROPERTY,
+    VECTORS_PROPERTY,
+    Action,
+    DeltaLog,
+)
 from instep_spark.lake.deletion_vectors.vector_file import (
     descriptor_of,
     read_vector,
@@ -147,7 +152,11 @@ class MergeOnReadTable:
             for file in log.files:
                 to = self._folder / unquote(file["path"])
                 to.parent.mkdir(exist_ok=True)
-                shutil.copyfile(folder / unquote(file["path"]), to)
+                try:
+                    shutil.copyfile(folder / unquote(file["path"]), to)
+                except OSError:
+                    to.unlink(missing_ok=True)  # a part of it would fill a full disk for good
+                    raise
             return [*self._deletions(files), *({"add": file} for file in log.files)]
 
     def _matched_files(self, merge: Merge, rows: pa.Table) -> Iterator[_MatchedFile]:
@@ -257,6 +266,7 @@ def _table_of(rows: pa.Table, like: DeltaLog, folder: Path) -> DeltaTable:
         protocol[name] = [one for one in protocol[name] if one != "deletionVectors"]
     configuration = dict(like.metadata["configuration"])
     del configuration[VECTORS_PROPERTY]
+    configuration.pop(FILE_SIZE_PROPERTY, None)  # no file is written anew: few are better
     metadata = {**like.metadata, "configuration": configuration}
     DeltaLog(folder).commit(0, [{"protocol": protocol}, {"metaData": metadata}])
     table = DeltaTable(folder)

@@ -33,7 +33,7 @@ from instep_spark.lake.batches.progress import (
     read_commits,
     read_content,
 )
-from instep_spark.lake.deletion_vectors.delta_log import VECTORS_PROPERTY
+from instep_spark.lake.deletion_vectors.delta_log import FILE_SIZE_PROPERTY, VECTORS_PROPERTY
 from instep_spark.lake.merge import Merge, MergeOutcome
 from instep_spark.lake.sql.datafusion import rows_among
 from instep_spark.lake.sql.dialect import DATAFUSION, SPARK, Dialect
@@ -62,6 +62,9 @@ __all__ = [
     "table_exists",
 ]
 
+_FILE_BYTES: Final = 1 << 20
+"""A change writes anew the file that its row is in. Smaller files would make a full scan slower:
+each costs a reader some milliseconds."""
 _REPEATED_S: Final = 86_400.0
 """Progress is committed again after a day: a log is kept for a month by default, and by some
 platforms for a week."""
@@ -123,6 +126,9 @@ class LakeTable:
 
     driver_merges: ClassVar[bool] = True
     """Whether the driver may read and merge its rows; False: all is left to Spark."""
+    feeds_others: ClassVar[bool] = False
+    """Whether other tables are made from its rows: it is refused where another writer has deleted
+    some, because they would be made wrong."""
 
     def __init__(self, table: TableSchema, place: LakePlace) -> None:
         self.name = table.name
@@ -187,6 +193,12 @@ class LakeTable:
             # What was written since was decided on what is there no more: it is undone.
             spark.sql(f"RESTORE TABLE {self.sql} TO VERSION AS OF {content.replaced_at}")
             content = self._content(spark)
+        if content.has_lost_rows and self.feeds_others:
+            raise SinkError(
+                "another writer has deleted rows of the table, and other tables are made from it",
+                where=self._where,
+                hint=f"make it again from changes: {self._making_again()}",
+            )
         metadata = content.metadata
         if metadata is None:
             if not to_replace:
@@ -210,12 +222,16 @@ class LakeTable:
 
     def is_as_known(self, spark: SparkSession) -> bool:
         """Whether the table holds what it held after its last commit that is known here: nobody has
-        restored it, removed it or made it anew, also not while the last commits were made.
+        restored it, removed it or made it anew, also not while the last commits were made; nor, of
+        one that feeds others, deleted rows.
         """
         by_driver = self.by_driver is not None and self.by_driver.described() is not None
         if not by_driver and not table_exists(spark, self.sql):
             return False
-        metadata = self._content(spark).metadata
+        content = self._content(spark)
+        metadata = content.metadata
+        if content.has_lost_rows and self.feeds_others:
+            return False
         if metadata is not None:
             self._known_version = metadata.known_version or 0
         known = TableProgress() if metadata is None else metadata.progress
@@ -323,6 +339,8 @@ class LakeTable:
                 f"ALTER TABLE {self.sql} SET TBLPROPERTIES ('{VECTORS_PROPERTY}' = '{value}')"
             )
             self._properties[VECTORS_PROPERTY] = value
+        if self.by_driver is not None and FILE_SIZE_PROPERTY not in self._properties:
+            self.by_driver.set_property(FILE_SIZE_PROPERTY, str(_FILE_BYTES))
 
     def _read_properties(self, spark: SparkSession) -> dict[str, str]:
         rows: Any = spark.sql(f"SHOW TBLPROPERTIES {self.sql}").collect()

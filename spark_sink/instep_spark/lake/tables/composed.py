@@ -75,6 +75,8 @@ class ComposedTable(LakeTable):
     when the first such stream comes.
     """
 
+    feeds_others = True
+
     def __init__(self, place: LakePlace) -> None:
         super().__init__(COMPOSED, place)
         self.is_open = False

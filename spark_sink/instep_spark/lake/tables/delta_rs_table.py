@@ -10,6 +10,7 @@ both ways.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final, TypeVar
 
 import deltalake
@@ -22,8 +23,8 @@ from deltalake.exceptions import (
     TableNotFoundError,
 )
 
-from instep.errors import SinkError
-from instep_spark.error_text import first_line
+from instep.errors import SinkError, StoreUnavailableError
+from instep_spark.error_text import first_line, is_disk_full
 from instep_spark.lake.batches.progress import (
     APPLICATION,
     Commit,
@@ -96,6 +97,13 @@ class DeltaRsTable:
         """
         return self._guarded(self._described, None)
 
+    def set_property(self, name: str, value: str) -> None:
+        """Give the table a property. What is not for the driver, and a table that another writer
+        changes just then, stays as it is. Raises `SinkError`.
+        """
+        with suppress(CommitFailedError):
+            self._guarded(lambda: self._set_property(name, value), None)
+
     def commit_metadata(self, metadata: CommitMetadata) -> MergeOutcome:
         """Make a commit that changes no row and carries `metadata`. Raises `SinkError`."""
         try:
@@ -118,6 +126,12 @@ class DeltaRsTable:
             return unfit
         except (DeltaError, OSError) as error:
             self._table = None
+            if is_disk_full(str(error)):
+                raise StoreUnavailableError(
+                    "the disk is full",
+                    where=self._url,
+                    hint="make room, and run it again: nothing is torn",
+                ) from error
             raise SinkError(
                 f"the driver can neither read nor write the table: {first_line(error)}",
                 where=self._url,
@@ -155,6 +169,9 @@ class DeltaRsTable:
             return dict(self._load().metadata().configuration)
         except TableNotFoundError:
             return None
+
+    def _set_property(self, name: str, value: str) -> None:
+        self._load().alter.set_table_properties({name: value}, raise_if_not_exists=False)
 
     def _commit_metadata(self, metadata: CommitMetadata) -> MergeOutcome:
         if self.was_replaced():

@@ -146,6 +146,8 @@ def resolved_rows(changes: str, identities: str) -> str:
 class IdentitiesTable(LakeTable):
     """The table `identities`. It is created when the first stream comes that needs it."""
 
+    feeds_others = True
+
     def __init__(self, place: LakePlace) -> None:
         super().__init__(IDENTITIES, place)
         self.is_open = False

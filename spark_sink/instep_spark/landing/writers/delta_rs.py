@@ -24,6 +24,7 @@ from deltalake.exceptions import (
 )
 
 from instep.errors import SinkError, StoreUnavailableError
+from instep_spark.error_text import is_disk_full
 from instep_spark.lake.batches.progress import (
     StreamProgress,
     commits_of,
@@ -38,7 +39,6 @@ __all__ = ["DeltaRsWriter", "as_sink_error"]
 _COMPACTED_BYTES: Final = 64 << 20
 _WRITTEN: Final = WriterProperties(compression="ZSTD", compression_level=1)
 _HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-_FULL: Final = ("No space left", "StorageFull", "Disk quota", "File too large")
 _REFUSED: Final = ("Permission denied", "PermissionDenied", "AccessDenied", "Read-only file system")
 
 
@@ -226,7 +226,7 @@ def as_sink_error(error: Exception, options: DeltaOptions, where: str) -> SinkEr
         return SinkError("there is no table", hint="look at the URL of the lake", **facts)
     if isinstance(error, SchemaMismatchError):
         return SinkError(f"the table has another shape: {message}", **facts)
-    if any(word in message for word in _FULL):
+    if is_disk_full(message):
         return StoreUnavailableError(
             "the disk is full", hint="make room: the batch is tried again", **facts
         )

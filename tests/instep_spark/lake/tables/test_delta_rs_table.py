@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from instep.errors import SinkError
+from instep.errors import SinkError, StoreUnavailableError
 from instep_spark.lake.batches.progress import (
     CommitMetadata,
     StreamProgress,
     TableProgress,
     content_of,
 )
-from instep_spark.lake.merge import MergeOutcome
+from instep_spark.lake.merge import Merge, MergeOutcome
 from instep_spark.lake.tables.delta_rs_table import DeltaRsTable
 from instep_spark.lake.tables.schema import FEED_PROPERTY
+from tests.instep_spark.lake.deletion_vectors.vector_kit import marking_table
+from tests.instep_spark.sink_kit import fill
 
 
 def _table(path: Path, **properties: str) -> DeltaRsTable:
@@ -57,3 +61,43 @@ def test_l2_progress_is_committed_without_a_row(tmp_path: Path) -> None:
     assert asked["id"].to_pylist() == ["a", "b"]
     shutil.rmtree(tmp_path)
     assert table.described() is None
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(tmp_path)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a small disk needs rights that this process has not")
+    yield tmp_path
+    subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+@pytest.mark.parametrize("marks", [False, True])
+def test_a_disk_that_is_full_during_a_merge_is_named_and_nothing_is_torn(
+    small_disk: Path, marks: bool
+) -> None:
+    # They are not compressed to nothing.
+    bodies = [f"{one * 0x9E3779B97F4A7C15 % 2**64:016x}" * 10 for one in range(2_000)]
+    whose = {name: [name] * len(bodies) for name in ("consumer", "stream")}
+    before = pa.table({**whose, "id": list(map(str, range(len(bodies)))), "body": bodies})
+    if marks:
+        marking_table(small_disk, before)
+    else:
+        write_deltalake(small_disk, before)
+    table = DeltaRsTable(small_disk.as_uri())
+    taken = {name: f"s.`{name}`" for name in before.column_names}
+    merge = Merge(("id",), (("consumer", "stream"),), taken, taken)
+    metadata = CommitMetadata(TableProgress({("c", "s"): StreamProgress(7)}), 1)
+    ballast = small_disk / "ballast"
+    with pytest.raises(OSError, match="No space"):
+        fill(ballast)
+    files = sorted(small_disk.rglob("*"))
+    with pytest.raises(StoreUnavailableError, match="the disk is full") as caught:
+        table.merge(merge, before, metadata)
+    assert "make room" in caught.value.hint
+    assert sorted(small_disk.rglob("*")) == files
+    ballast.unlink()
+    assert table.merge(merge, before, metadata) is MergeOutcome.MERGED
+    found = table.query("SELECT * FROM t")
+    assert found is not None
+    assert found.sort_by("id").equals(before.sort_by("id").cast(found.schema))
