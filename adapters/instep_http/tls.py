@@ -66,7 +66,11 @@ def check_files(tls: TlsFiles, where: str) -> None:
     for name in ("ca", "client_ca", "cert", "key"):
         path = getattr(tls, name, None)
         if path is not None and not Path(path).is_file():
-            raise ConfigurationError(f"no such file: {path}", where=f"{where}.{name}")
+            raise ConfigurationError(
+                f"no such file: {path}",
+                where=f"{where}.{name}",
+                hint=f"it is looked for as {Path(path).absolute()}",
+            )
     if tls.key is not None:
         warn_if_readable(tls.key, f"{where}.key")
 

@@ -63,8 +63,18 @@ def read_listen(text: str, where: str) -> URL:
     request of a peer would match.
     """
     url = check_url(text if "://" in text else f"http://{text}", _SCHEMES, where)
+    if re.fullmatch(r"\d{1,5}", url.host or ""):
+        raise ConfigurationError(
+            f"the address to listen on has no host: {url.host}",
+            where=where,
+            hint=f'write "127.0.0.1:{url.host}", or the address that peers reach',
+        )
     if url.query_string or url.fragment:
-        raise ConfigurationError("a path ends the address", where=where)
+        raise ConfigurationError(
+            "the address to listen on ends with a query or a fragment",
+            where=where,
+            hint="leave out ? or # and what follows it",
+        )
     return url
 
 

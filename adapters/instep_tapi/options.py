@@ -10,7 +10,7 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
-from instep.config.options import read_table
+from instep.config.options import kind_hint, read_table
 from instep.config.plugins import verifier_plugin
 from instep.config.secret import Secret
 from instep.errors import ConfigurationError
@@ -289,7 +289,17 @@ def read_options(options: Mapping[str, Any], where: str) -> Options:
 
 
 def _read_auth(table: object, where: str) -> AuthOptions:
-    kind = table.get("kind") if isinstance(table, Mapping) else None
+    if not isinstance(table, Mapping):
+        raise ConfigurationError(
+            "this is not a table",
+            where=where,
+            hint='for example auth = { kind = "bearer", token = "${TOKEN}" }',
+        )
+    if "kind" not in table:
+        raise ConfigurationError(
+            "the key 'kind' is missing", where=where, hint=kind_hint(table, _AUTH)
+        )
+    kind = table["kind"]
     if kind not in _AUTH:
         raise ConfigurationError(
             f"kind = {kind!r} is no way to log in", where=where, hint=f"use one of {_list(_AUTH)}"

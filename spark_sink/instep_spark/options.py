@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypedDict
 from urllib.parse import urlsplit
 
@@ -160,7 +161,7 @@ def _check(options: DeltaOptions, where: str) -> None:
         raise ConfigurationError(
             f"the key 'url' is not usable: {problem}",
             where=where,
-            hint='for example url = "file:///var/lib/lake" or "s3://bucket/lake"',
+            hint=_url_hint(options.url),
             key="url",
         )
     if options.database and not re.search(_DATABASE, options.database):
@@ -206,6 +207,12 @@ def _check(options: DeltaOptions, where: str) -> None:
             hint="leave one of them out",
             key="spark",
         )
+
+
+def _url_hint(url: str) -> str:
+    if not url or ":" in url:
+        return 'for example url = "file:///var/lib/lake" or "s3://bucket/lake"'
+    return f'write url = "{Path(url).absolute().as_uri()}", or "s3://bucket/lake"'
 
 
 def _url_problem(url: str) -> str:

@@ -196,6 +196,13 @@ def check_url(url: str, where: str) -> None:
             hint='for example url = "sqlite:///network.db"',
             key="url",
         ) from None
+    if backend == "postgres":
+        raise ConfigurationError(
+            "the key 'url' begins with postgres:",
+            where=where,
+            hint="write postgresql:// in its place",
+            key="url",
+        )
     if backend not in {"sqlite", "postgresql"}:
         raise ConfigurationError(
             f"databases of kind {backend!r} are not supported",

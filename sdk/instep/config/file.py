@@ -10,13 +10,15 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeGuard, get_type_hints
 
 import msgspec
 
 from instep.config.env_vars import expand, redact
-from instep.config.options import read_table, unknown_key
+from instep.config.options import kind_hint, read_table, unknown_key
+from instep.config.toml_faults import toml_hint
 from instep.errors import ConfigurationError
 from instep.model.limits import Count
 from instep.model.listen import parse_listen
@@ -40,6 +42,7 @@ __all__ = [
 _MAX_BYTES: Final = 1 << 20
 _LISTS: Final = ("consumers", "publishers")
 """The keys of the file that are lists of tables."""
+_NAMED: Final = 'for example name = "optical-east"'
 
 WorkerCount = Annotated[int, msgspec.Meta(ge=1, le=64)]
 
@@ -145,7 +148,8 @@ class PluginConfiguration:
             redact(text, self.values) for text in (error.message, error.where, error.hint)
         )
         # Names of keys, which find the line; other data may have a value.
-        named = {name: error.data[name] for name in ("key", "known") if name in error.data}
+        kept = ("key", "known", "sure")
+        named = {name: error.data[name] for name in kept if name in error.data}
         return type(error)(message, where=where, hint=hint, **named)
 
 
@@ -245,11 +249,17 @@ def _list_of(document: Mapping[str, Any], key: str, place: str) -> list[dict[str
     tables = document.get(key, [])
     if isinstance(tables, dict):
         raise ConfigurationError(
-            f"{key!r} is a single table", where=place, hint=f"write [[{key}]], in two brackets"
+            f"{key!r} is a single table",
+            where=place,
+            hint=f"write [[{key}]], in two brackets",
+            key=key,
         )
     if not isinstance(tables, list) or not all(_is_table(one) for one in tables):
         raise ConfigurationError(
-            f"{key!r} is no list of tables", where=place, hint=f"begin one with a line [[{key}]]"
+            f"{key!r} is no list of tables",
+            where=place,
+            hint=f"begin one with a line [[{key}]]",
+            key=key,
         )
     return tables
 
@@ -257,7 +267,12 @@ def _list_of(document: Mapping[str, Any], key: str, place: str) -> list[dict[str
 def _publisher(
     table: dict[str, Any], where: str, environ: Mapping[str, str]
 ) -> PublisherConfiguration:
-    target = _part(_needed(table, "target", where), f"{where}.target", environ)
+    _only_known(table, PublisherTable.__struct_fields__, where)
+    target = _part(
+        _needed(table, "target", where, "begin it with a line [publishers.target]"),
+        f"{where}.target",
+        environ,
+    )
     filled, values = expand(table, where, environ)
     try:
         read = read_table(PublisherTable, filled, where, required={"store": "sqlite:///network.db"})
@@ -300,7 +315,7 @@ def _parsed(path: Path, place: str) -> dict[str, Any]:
         raise ConfigurationError(
             f"the file is not TOML: {error}",
             where=place,
-            hint="correct that line (https://toml.io describes the format)",
+            hint=toml_hint(raw.decode("utf-8-sig"), str(error)),
         ) from None
     except RecursionError:
         raise ConfigurationError(
@@ -314,19 +329,28 @@ def _consumer(
     placing = _Placing.__struct_fields__
     judging = _Judging.__struct_fields__
     _only_known(table, ("name", "source", "sink", *placing, *judging, "settings"), where)
-    name, _ = expand(_needed(table, "name", where), f"{where}.name", environ)
+    name = _needed(table, "name", where, _NAMED)
+    name, _ = expand(name, f"{where}.name", environ)
     if not isinstance(name, str) or not name.strip():
         raise ConfigurationError(
             "the name is not a text with something in it",
             where=f"{where}.name",
-            hint='for example name = "optical-east"',
+            hint=_NAMED,
         )
     settings = table.get("settings", {})
     placed = _placing(table, where, environ, default)
+    source, sink = (
+        _part(
+            _needed(table, part, where, f"begin it with a line [consumers.{part}]"),
+            f"{where}.{part}",
+            environ,
+        )
+        for part in ("source", "sink")
+    )
     return ConsumerConfiguration(
         name,
-        _part(_needed(table, "source", where), f"{where}.source", environ),
-        _part(_needed(table, "sink", where), f"{where}.sink", environ),
+        source,
+        sink,
         _settings(settings, f"{where}.settings", environ),
         workers=placed.workers,
         isolation=placed.isolation,
@@ -336,15 +360,20 @@ def _consumer(
 
 
 def _part(table: Any, where: str, environ: Mapping[str, str]) -> PluginConfiguration:
+    part = where.rpartition(".")[2]
+    kinds = entry_points(group=f"instep.{part}s").names
     if not _is_table(table):
+        listed = ", ".join(sorted(kinds))
         raise ConfigurationError(
-            "this is not a table", where=where, hint='for example sink = { kind = "sql", … }'
+            "this is not a table",
+            where=where,
+            hint=f"write {part} = {{ kind = …, … }}; kinds: {listed}",
         )
     filled, values = expand(table, where, environ)
-    kind = _needed(filled, "kind", where)
+    kind = _needed(filled, "kind", where, kind_hint(table, kinds))
     if not isinstance(kind, str) or not kind:
         raise ConfigurationError(
-            "the kind is not a text", where=f"{where}.kind", hint='for example kind = "sql"'
+            "the kind is not a text", where=f"{where}.kind", hint=kind_hint({}, kinds)
         )
     return PluginConfiguration(kind, where, _without_kind(filled), _without_kind(table), values)
 
@@ -415,9 +444,9 @@ def _only_known(table: Mapping[str, Any], known: Iterable[str], where: str) -> N
             raise unknown_key(key, known, where)
 
 
-def _needed(table: Mapping[str, Any], key: str, where: str) -> Any:
+def _needed(table: Mapping[str, Any], key: str, where: str, hint: str) -> Any:
     if key not in table:
-        raise ConfigurationError(f"the key {key!r} is missing", where=where, hint=f"add {key} = …")
+        raise ConfigurationError(f"the key {key!r} is missing", where=where, hint=hint)
     return table[key]
 
 

@@ -49,7 +49,9 @@ def test_an_unknown_kind_is_refused_with_what_is_installed() -> None:
         plugins.source_plugin("tappi", "f: source.kind")
     assert caught.value.message == "there is no source of kind 'tappi'"
     assert caught.value.where == "f: source.kind"
-    assert caught.value.hint == "sources installed: didcomm, gone, nats, odd, sdpi, tapi, wsr, wsrm"
+    assert caught.value.hint == (
+        "did you mean 'tapi'? sources installed: didcomm, gone, nats, odd, sdpi, tapi, wsr, wsrm"
+    )
 
 
 def test_a_broken_plugin_names_its_distribution() -> None:
