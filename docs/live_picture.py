@@ -20,7 +20,7 @@ __all__ = ["EVENTS", "HEALTHS", "PICTURE", "draw"]
 
 PICTURE = Path(__file__).parent / "how-to" / "live-view.svg"
 _DOWN = (
-    "https://ctrl-west.example:8443: the connection is refused — check that it runs, and its port"
+    "https://ctrl-west.example:8443: the connection is refused — check that the server runs, and that the port is right"
 )
 _RATES = {("east", "network"): 18.0, ("east", "alarms"): 2.0}
 

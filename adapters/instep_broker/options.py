@@ -103,7 +103,7 @@ def _check_sequence(settings: SequencerSettings, where: str) -> None:
     asks = settings.gap_policy in (GapPolicy.RESEND, GapPolicy.REALIGN)
     if asks or settings.gap_last_resort is LastResort.REALIGN:
         raise ConfigurationError(
-            "nobody can be asked for a message that was not published",
+            "a broker cannot be asked for a message that was not published",
             where=where,
             hint="wait, skip or fail",
         )

@@ -166,7 +166,7 @@ def _check(options: Options, where: str) -> None:
 def _check_identity(options: Options, where: str) -> None:
     if options.secrets_file and options.secrets_env:
         raise ConfigurationError(
-            "two places for secrets", where=where, hint="secrets_file or secrets_env"
+            "secrets_file and secrets_env are both given", where=where, hint="leave one of them out"
         )
     _check_did(options.did, f"{where}.did")
     for place, peer in enumerate(options.peers):
@@ -184,7 +184,7 @@ def _check_identity(options: Options, where: str) -> None:
 
 def _check_did(did: str | None, where: str) -> None:
     if did is not None and (not did.startswith("did:") or not did.isprintable() or " " in did):
-        raise ConfigurationError(f"{did!r} is no DID", where=where)
+        raise ConfigurationError(f"{did!r} is not a DID", where=where)
 
 
 def _check_sequence(options: Options, where: str) -> None:

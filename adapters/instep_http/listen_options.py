@@ -173,7 +173,9 @@ def read_listen_table(table: Mapping[str, Any], where: str, *, example: str) -> 
     if "tls" in read:
         read["tls"] = read_table(ListenTls, read["tls"], f"{where}.tls")
     if "listen" not in read:
-        raise ConfigurationError("listen is missing", where=where, hint=f'listen = "{example}"')
+        raise ConfigurationError(
+            "the key 'listen' is missing", where=where, hint=f'for example listen = "{example}"'
+        )
     if isinstance(read["listen"], str) and "://" not in read["listen"]:
         read["listen"] = f"http://{read['listen']}"
     return read

@@ -302,7 +302,7 @@ def _read_auth(table: object, where: str) -> AuthOptions:
     kind = table["kind"]
     if kind not in _AUTH:
         raise ConfigurationError(
-            f"kind = {kind!r} is no way to log in", where=where, hint=f"use one of {_list(_AUTH)}"
+            f"there is no login of kind {kind!r}", where=where, hint=f"use one of {_list(_AUTH)}"
         )
     read = read_table(_AUTH[kind], table, where)
     match read:
@@ -333,7 +333,11 @@ def _read_authenticity(table: object, where: str) -> Authenticity:
 
 def _check(options: Options, where: str) -> None:
     if not options.endpoints:
-        raise ConfigurationError("no endpoint", where=where, hint='endpoints = ["https://host"]')
+        raise ConfigurationError(
+            "the key 'endpoints' has no endpoint",
+            where=where,
+            hint='for example endpoints = ["https://controller.example.org"]',
+        )
     for endpoint in options.endpoints:
         check_url(endpoint, _HTTP, f"{where}.endpoints", login_hint="use auth")
     for name, value in options.headers.items():
@@ -341,9 +345,9 @@ def _check(options: Options, where: str) -> None:
     for host in options.stream_hosts:
         if host_of(host) is None:
             raise ConfigurationError(
-                f"{host!r} is no name or address of a host",
+                f"{host!r} is not the name or address of a host",
                 where=f"{where}.stream_hosts",
-                hint='without scheme, port and path: stream_hosts = ["streams.example"]',
+                hint='leave out scheme, port and path: stream_hosts = ["streams.example"]',
             )
     match options.auth:
         case OAuth2(token_url=url):
@@ -363,13 +367,13 @@ def _check(options: Options, where: str) -> None:
 
 def _check_header(name: str, value: str, where: str) -> None:
     if _HEADER_NAME.fullmatch(name) is None:
-        raise ConfigurationError(f"{name!r} is no name of a header", where=where)
+        raise ConfigurationError(f"{name!r} is not the name of a header", where=where)
     if _OTHERS_HEADERS.fullmatch(name):
         raise ConfigurationError(
             f"{name} is set by the source itself", where=where, hint="for a login use auth"
         )
     if not value.isprintable():
-        raise ConfigurationError("a control character in the value", where=f"{where}.{name}")
+        raise ConfigurationError("the value has a control character", where=f"{where}.{name}")
 
 
 def host_of(text: str) -> str | None:

@@ -166,14 +166,14 @@ def _check(options: DeltaOptions, where: str) -> None:
         )
     if options.database and not re.search(_DATABASE, options.database):
         raise ConfigurationError(
-            "the key 'database' is no name of a database",
+            "the key 'database' is not the name of a database",
             where=where,
             hint='for example database = "network" or "main.network"',
             key="database",
         )
     if options.database and options.writer != "spark":
         raise ConfigurationError(
-            "only Spark knows databases",
+            "the key 'database' needs Spark as the writer",
             where=where,
             hint='add writer = "spark", or leave database out',
             key="database",
@@ -187,7 +187,7 @@ def _check(options: DeltaOptions, where: str) -> None:
         )
     if options.managed and not options.database:
         raise ConfigurationError(
-            "only tables of a database are managed",
+            "the key 'managed' needs a database",
             where=where,
             hint="name the database, or leave managed out",
             key="managed",
@@ -220,7 +220,7 @@ def _url_problem(url: str) -> str:
         parts = urlsplit(url)
         named = parts.username is not None and parts.password is not None
     except ValueError:
-        return "it is no URL"
+        return "it is not a URL"
     if parts.scheme not in SCHEMES:
         return f"it begins with none of {', '.join(f'{scheme}:' for scheme in SCHEMES)}"
     if parts.scheme == "file" and (parts.netloc or not parts.path.startswith("/")):

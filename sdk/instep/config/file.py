@@ -256,7 +256,7 @@ def _list_of(document: Mapping[str, Any], key: str, place: str) -> list[dict[str
         )
     if not isinstance(tables, list) or not all(_is_table(one) for one in tables):
         raise ConfigurationError(
-            f"{key!r} is no list of tables",
+            f"{key!r} is not a list of tables",
             where=place,
             hint=f"begin one with a line [[{key}]]",
             key=key,
@@ -295,13 +295,13 @@ def _parsed(path: Path, place: str) -> dict[str, Any]:
         raise ConfigurationError(
             f"the file cannot be read: {error.strerror}",
             where=place,
-            hint="it has to be a file that this user may read",
+            hint="give this user the right to read it",
         ) from None
     if len(raw) > _MAX_BYTES:
         raise ConfigurationError(
             f"the file is over {_MAX_BYTES:,} bytes",
             where=place,
-            hint="is it a configuration file?",
+            hint="look whether it is a configuration file",
         )
     try:
         # Some editors begin a file with a byte order mark.
@@ -319,7 +319,9 @@ def _parsed(path: Path, place: str) -> dict[str, Any]:
         ) from None
     except RecursionError:
         raise ConfigurationError(
-            "the file is nested too deeply", where=place, hint="is it a configuration file?"
+            "the file is nested too deeply",
+            where=place,
+            hint="look whether it is a configuration file",
         ) from None
 
 
@@ -333,7 +335,7 @@ def _consumer(
     name, _ = expand(name, f"{where}.name", environ)
     if not isinstance(name, str) or not name.strip():
         raise ConfigurationError(
-            "the name is not a text with something in it",
+            "the name is not a text, or it is empty",
             where=f"{where}.name",
             hint=_NAMED,
         )
@@ -388,14 +390,14 @@ def _placing(
     placing = read_table(_Placing, given, where)
     if placing.memory_limit_bytes and sys.platform != "linux":
         raise ConfigurationError(
-            "the memory of a process is known on Linux only",
+            "a memory limit needs Linux",
             where=f"{where}.memory_limit_bytes",
             hint="leave it out, and limit the service as a whole",
             key="memory_limit_bytes",
         )
     if placing.memory_limit_bytes and placing.isolation is Isolation.NONE:
         raise ConfigurationError(
-            "a memory limit is of a process, and this consumer has none of its own",
+            "a memory limit needs a consumer with a process of its own",
             where=f"{where}.memory_limit_bytes",
             hint='write isolation = "process" beside it',
             key="memory_limit_bytes",
@@ -410,7 +412,7 @@ def _judged(table: dict[str, Any], where: str, environ: Mapping[str, str]) -> bo
     judged = read_table(_Judging, given, where).conformance
     if judged and table.get("workers", 1) != 1:
         raise ConfigurationError(
-            "several workers share the streams, and each would judge a part of them",
+            "conformance cannot be judged with several workers: each sees a part of the streams",
             where=f"{where}.conformance",
             hint="leave workers out, or judge beside them: instep conformance CONFIG",
             key="conformance",

@@ -114,7 +114,7 @@ def store_plugin(url: str) -> SinkPlugin:
     raise ConfigurationError(
         f"no installed sink reads a URL that begins with {scheme!r}"
         if scheme
-        else "this is no URL",
+        else "this is not a URL",
         where="--store",
         hint=f"for example sqlite:///network.db; sinks installed: {', '.join(kinds)}",
     )

@@ -56,8 +56,7 @@ class Feed(ABC):
         """Wait for records, and return what has arrived, in order, up to the feed's own bound.
 
         It does not wait for more: one record is a chunk, too. A chunk is buffered and committed
-        whole, so its bound is also that of what one commit may exceed `batch_records` by; a few
-        thousand records are usual.
+        whole, so it should have a few thousand records at most.
 
         A feed that has detected that the stream must be realigned sets `RecordChunk.realign`.
         Only one task calls it at a time. Cancelling it loses nothing: the next call returns what

@@ -318,7 +318,7 @@ class Sqlite:
             return StoreUnavailableError(str(orig), where=self.where, hint=hint)
         if code == sqlite3.SQLITE_CANTOPEN and _wal_of(self._file).exists():
             return SinkError(
-                "the database cannot be opened: its -wal takes another file beside it",
+                "the database cannot be opened: its -wal needs a -shm file beside it",
                 where=self.where,
                 hint="copy the file and its -wal to a folder that this user may write in",
                 **facts,

@@ -71,7 +71,10 @@ def test_a_url_that_no_sink_reads_shows_no_password(monkeypatch: pytest.MonkeyPa
             return False
 
     monkeypatch.setattr(plugins, "sink_plugin", lambda *_: Deaf())
-    for url, message in (("oracle://u:pw@host/db", "'oracle'"), ("network.db", "this is no URL")):
+    for url, message in (
+        ("oracle://u:pw@host/db", "'oracle'"),
+        ("network.db", "this is not a URL"),
+    ):
         with pytest.raises(ConfigurationError) as caught:
             plugins.store_plugin(url)
         assert message in caught.value.message
