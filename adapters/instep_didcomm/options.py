@@ -55,9 +55,11 @@ class Options(ListenOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     did: str | None = None
     """Our DID; None: the DID of the first secret key."""
     secrets_file: str | None = None
-    """Our secret keys, a JWK set whose ``kid`` are DID URLs …"""
+    """A file with our secret keys: a JWK set whose ``kid`` are DID URLs. `secrets_env` is the other
+    way.
+    """
     secrets_env: str | None = None
-    """… or the environment variable that holds it."""
+    """The environment variable that holds our secret keys, in place of `secrets_file`."""
     did_documents: Annotated[tuple[str, ...], _OR_ONE] = ()
     """Files with DID documents of peers (one document, or a list), for DIDs that do not contain
     their keys as did:key and did:peer do.

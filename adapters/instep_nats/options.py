@@ -39,11 +39,11 @@ class Options(BrokerOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     the consumer is made.
     """
     user: str | None = None
-    """The login: a user …"""
+    """The user that logs in, with `password`. A `token` is the other way."""
     password: Secret | None = None
-    """… with its password …"""
+    """The password of `user`."""
     token: Secret | None = None
-    """… or a token."""
+    """The token that logs in, in place of `user` and `password`."""
     tls: TlsOptions = TlsOptions()
     """Which authority has signed the server's certificate, and our own certificate."""
     allow_plaintext: bool = False

@@ -126,7 +126,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
     strategies: tuple[str, ...] = ()
     """Streams with one of these log strategies: COMPACTED, TRUNCATED …"""
     only_classes: tuple[str, ...] = ()
-    """Within the streams, keep entities of these classes alone (TR-548 3.12)."""
+    """Within the streams, keep only entities of these classes (TR-548 3.12)."""
     only_below: tuple[str, ...] = ()
     """Within the streams, keep these entities, by uuid, and what has one of them in its
     parent-address alone; what states no parent-address is kept (TR-548 3.12).
@@ -216,7 +216,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     request_timeout_s: Annotated[float, _ABOVE_0] = 60.0
     """Longest silence within the answer to a request."""
     pong_interval_s: Annotated[float, _ABOVE_0] = 15.0
-    """Half of the 30 s after which providers drop a silent client (TR-548 5.2.4)."""
+    """How often a Pong is sent: half of the 30 s after which providers drop a silent client (TR-548
+    5.2.4).
+    """
     dead_peer_s: Annotated[float, _ABOVE_0] = 60.0
     """After this silence the provider is asked by a Ping, after its silence given up. Over
     server-sent events there is no Ping: it is given up 15 s later, unless a comment comes.
@@ -224,9 +226,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     compression: bool = True
     """Offer permessage-deflate."""
     hold_records: Annotated[int, _ABOVE_0] = 50_000
-    """What one stream buffers before it stops reading its socket, records of 400 bytes …"""
+    """What one stream buffers before it stops reading its socket, in records of 400 bytes.
+    `hold_bytes` may be reached first.
+    """
     hold_bytes: Annotated[int, _ABOVE_0] = 64 * MIB
-    """… in bytes; whichever is reached first."""
+    """What one stream buffers before it stops reading its socket, in bytes."""
     hold_total_bytes: Annotated[int, _ABOVE_0] = 256 * MIB
     """What all streams together buffer before those with something buffered stop reading; and the
     most bytes of messages whose last fragment has not come.

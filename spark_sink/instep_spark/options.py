@@ -105,11 +105,13 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     quarantine_max_records: _Positive = 10_000
     """Records of one stream in quarantine; when full, commits that bring more are refused."""
     quarantine_max_bytes: _Positive = 256 << 20
-    """Their bytes as received, likewise."""
+    """The same bound in bytes, as they were received."""
     quarantine_total_records: _Positive = 50_000
-    """Records of all streams of a consumer in quarantine, likewise …"""
+    """Records of all streams of a consumer in quarantine; when full, commits that bring more are
+    refused.
+    """
     quarantine_total_bytes: _Positive = 1 << 30
-    """… and their bytes."""
+    """The same bound in bytes, as they were received."""
 
     def __repr__(self) -> str:
         return f"DeltaOptions({self.url!r}, writer={self.writer!r})"

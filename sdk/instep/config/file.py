@@ -102,15 +102,15 @@ class PublisherTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     target: dict[str, Any]
     """Where the events go. Its `kind` names a plug-in, which defines the other keys."""
     consumer: str | None = None
-    """Only changes of this consumer …"""
+    """Publish only changes of this consumer."""
     stream: str | None = None
-    """… and of this stream …"""
+    """Publish only changes of this stream."""
     classes: tuple[str, ...] = ()
-    """… and of entities of these classes; empty: of all …"""
+    """Publish only changes of entities of these classes; empty: of all."""
     below: str | None = None
-    """… and of the entity with this uuid and those below it."""
+    """Publish only changes of the entity with this uuid and of those below it."""
     from_now: bool = False
-    """Whether a publisher that is new begins with the next change, not with the oldest."""
+    """Whether a new publisher begins with the next change, and not with the oldest."""
     batch_changes: Count = 500
     """Most events of one batch."""
 
