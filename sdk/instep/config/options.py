@@ -105,7 +105,7 @@ def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigurationErro
     the tables where the key would be known (`instep.config.misplaced_keys`).
     """
     known = sorted(known)
-    sure = [one for one in _OTHER_WORDS.get(key.lower(), ()) if one in known]
+    sure: list[str] = [one for one in _OTHER_WORDS.get(key.lower(), ()) if one in known]
     sure += difflib.get_close_matches(key, known, n=1, cutoff=_SURE)
     close = sure or difflib.get_close_matches(key, known, n=1)
     guess = f"did you mean {close[0]!r}? " if close else ""
