@@ -41,7 +41,7 @@ def refused(file: Path, text: str) -> ConfigurationError:
 def test_the_peer_of_several_workers_is_not_judged(file: Path) -> None:
     text = GOOD.replace('name = "east"', 'name = "east"\nconformance = true\nworkers = 2')
     error = refused(file, text)
-    assert "several workers share the streams" in error.message
+    assert "cannot be judged with several workers" in error.message
     assert error.where == f"{file}: consumers[0].conformance"
     assert "instep conformance CONFIG" in error.hint
 
