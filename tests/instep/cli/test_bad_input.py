@@ -49,20 +49,20 @@ GOOD = {
         (
             {"more": ', journal = "all"'},
             "consumers[0].sink",
-            "the key 'journal' is not usable: Invalid enum value 'all'",
+            "the key 'journal' is not usable: 'all' is none of its values",
             '"off", "changes", "bodies" or "previous"',
         ),
         (
             {"more": ', synchronous = "off"'},
             "consumers[0].sink",
-            "the key 'synchronous' is not usable: Invalid enum value 'off'",
+            "the key 'synchronous' is not usable: 'off' is none of its values",
             '"full" or "normal"',
         ),
         (
             {"more": ', cache_bytes = "4 MB"'},
             "consumers[0].sink",
             "the key 'cache_bytes' is not usable: Expected a whole number, got a text",
-            "write a whole number",
+            "write the bytes as a number, without quotation marks",
         ),
         (
             {"settings": '[consumers.settings]\nbatch_records = "many"'},
