@@ -21,7 +21,7 @@ GOOD: dict[str, Any] = {
     ("changes", "told"),
     [
         ({"servers": []}, "the key 'servers' has no server"),
-        ({"servers": "http://127.0.0.1"}, "no URL of nats://"),
+        ({"servers": "http://127.0.0.1"}, "not a URL of nats://"),
         ({"servers": "nats://me:secret@127.0.0.1"}, "URL with a login"),
         ({"servers": "nats://127.0.0.1/x"}, "has no path"),
         ({"servers": "nats://10.0.0.7:4222"}, "is not loopback"),

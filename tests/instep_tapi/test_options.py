@@ -48,7 +48,7 @@ def test_secrets_are_not_shown() -> None:
         ({}, "", "the key 'endpoints' is missing"),
         ({"endpoints": []}, "", "the key 'endpoints' has no endpoint"),
         ({"endpoints": ["ftp://a"]}, ".endpoints", "not a URL of http:// or https://"),
-        ({"endpoints": ["http://"]}, ".endpoints", "no URL"),
+        ({"endpoints": ["http://"]}, ".endpoints", "not a URL"),
         ({"endpoints": ["https://u:p@a"]}, ".endpoints", "a URL with a login"),
         ({"endpoints": ["https://token@a"]}, ".endpoints", "a URL with a login"),
         ({**GOOD, "stream_hosts": ["https://a"]}, ".stream_hosts", "not the name or address of a host"),
