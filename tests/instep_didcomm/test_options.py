@@ -83,7 +83,7 @@ def test_an_idle_thread_is_forgotten_in_the_end() -> None:
         ({"peers": [{"did": "did:ex:a", "endpoint": "a"}]}, "x.peers[0].endpoint", "not a URL"),
         ({"peers": [{"did": "did:ex:a"}]}, "x", "endpoint"),
         ({"protocols": [{"type": ""}]}, "x.protocols[0].type", "no type"),
-        ({"protocols": [{"typ": "a"}]}, "x", "typ"),
+        ({"protocols": [{"typ": "a"}]}, "x: protocols[0]", "typ"),
         ({"sequence": {"gap_policy": "realign"}}, "x.sequence", "no other way"),
         ({"sequence": {"first_number": 0}}, "x.sequence.first_number", "counts from 1"),
         ({"sequence": {"gap_polcy": "skip"}}, "x.sequence", "gap_policy"),
