@@ -78,7 +78,11 @@ def test_an_idle_thread_is_forgotten_in_the_end() -> None:
         ({"listen": "https://a/"}, "x.tls.cert", "certificate"),
         ({"listn": 1}, "x", "did you mean 'listen"),
         ({"did": "alice"}, "x.did", "not a DID"),
-        ({"secrets_file": "a", "secrets_env": "b"}, "x", "secrets_file and secrets_env are both given"),
+        (
+            {"secrets_file": "a", "secrets_env": "b"},
+            "x",
+            "secrets_file and secrets_env are both given",
+        ),
         ({"peers": [{"did": "a", "endpoint": "http://a"}]}, "x.peers[0].did", "not a DID"),
         ({"peers": [{"did": "did:ex:a", "endpoint": "a"}]}, "x.peers[0].endpoint", "not a URL"),
         ({"peers": [{"did": "did:ex:a"}]}, "x", "endpoint"),

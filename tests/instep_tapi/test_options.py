@@ -51,7 +51,11 @@ def test_secrets_are_not_shown() -> None:
         ({"endpoints": ["http://"]}, ".endpoints", "not a URL"),
         ({"endpoints": ["https://u:p@a"]}, ".endpoints", "a URL with a login"),
         ({"endpoints": ["https://token@a"]}, ".endpoints", "a URL with a login"),
-        ({**GOOD, "stream_hosts": ["https://a"]}, ".stream_hosts", "not the name or address of a host"),
+        (
+            {**GOOD, "stream_hosts": ["https://a"]},
+            ".stream_hosts",
+            "not the name or address of a host",
+        ),
         ({**GOOD, "stream_hosts": ["a:1"]}, ".stream_hosts", "not the name or address of a host"),
         ({**GOOD, "stream_hosts": [""]}, ".stream_hosts", "not the name or address of a host"),
         (
