@@ -101,6 +101,9 @@ def record_path(*, tall: bool = False) -> str:
     """The DOT source of the way of a record, from the provider to those who ask: from left to
     right, or from top to bottom, for a phone.
     """
+    # The arrow goes through the middle of the tall one, and so through a label below its store.
+    below = "" if tall else "one transaction"
+    within = "<br/><i>one transaction</i>" if tall else ""
     return f"""\
 digraph {{
 {_LOOK}
@@ -110,9 +113,9 @@ digraph {{
   read [label=<<b>read</b><br/>resume by token,<br/>decode, quarantine>]
   align [label=<<b>align</b><br/>order, mark, sweep,<br/>find what was missed>]
   subgraph cluster_commit {{
-    label="one transaction"; labelloc=b; style=rounded; color="#2f7d4f"; fontcolor="#2f7d4f"
+    label="{below}"; labelloc=b; style=rounded; color="#2f7d4f"; fontcolor="#2f7d4f"
     fontsize=11; margin=8
-    store [label=<<b>store</b><br/>entities, journal,<br/>position>, {_GOOD}]
+    store [label=<<b>store</b><br/>entities, journal,<br/>position{within}>, {_GOOD}]
   }}
   ask [label=<<b>you</b><br/>SQL, Python,<br/>Grafana, webhook>, {_QUIET}]
   provider -> read -> align -> store -> ask

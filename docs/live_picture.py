@@ -19,9 +19,8 @@ from instep.runtime.health import ConsumerEvent, ConsumerState, Health, StreamHe
 __all__ = ["EVENTS", "HEALTHS", "PICTURE", "draw"]
 
 PICTURE = Path(__file__).parent / "how-to" / "live-view.svg"
-_DOWN = (
-    "https://ctrl-west.example:8443: the connection is refused — check that it runs, and its port"
-)
+_TO_DO = "check that the server runs, and that the port is right"
+_DOWN = f"https://ctrl-west.example:8443: the connection is refused — {_TO_DO}"
 _RATES = {("east", "network"): 18.0, ("east", "alarms"): 2.0}
 
 

@@ -46,19 +46,23 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_message_bytes: Count = 4 * _MIB
     """Longest body of a message; a longer one is refused."""
     limit_messages: Count = 2_000
-    """Most messages that were taken from the broker and are not durable …"""
+    """Most messages that were taken from the broker and are not durable."""
     limit_bytes: Count = 64 * _MIB
-    """… and about how many bytes of them."""
+    """About how many bytes of messages were taken from the broker and are not durable, at most."""
     retry_s: Seconds = 5.0
-    """When the broker is to deliver a message again that cannot be taken now, because there is no
-    room or the store is unavailable …
+    """When the broker delivers a message again that could not be taken, because there was no room
+    or the store was unavailable.
     """
     retry_failed_s: Seconds = 60.0
-    """… or because its sequence has failed and an operator may help it on."""
+    """When the broker delivers a message again whose sequence has failed: an operator may help it
+    on.
+    """
     reconnect_initial_s: Seconds = 0.5
-    """Longest wait before the second attempt to connect; it doubles with each failure …"""
+    """The longest wait before the second attempt to connect. The wait doubles with each failure."""
     reconnect_max_s: Seconds = 30.0
-    """… up to this. Up to half of a wait is left off by chance."""
+    """The wait between attempts to connect grows to this at most. A random part of each wait, up to
+    half of it, is left out.
+    """
 
 
 OptionsT = TypeVar("OptionsT", bound=BrokerOptions)
@@ -103,7 +107,7 @@ def _check_sequence(settings: SequencerSettings, where: str) -> None:
     asks = settings.gap_policy in (GapPolicy.RESEND, GapPolicy.REALIGN)
     if asks or settings.gap_last_resort is LastResort.REALIGN:
         raise ConfigurationError(
-            "nobody can be asked for a message that was not published",
+            "a broker cannot be asked for a message that was not published",
             where=where,
             hint="wait, skip or fail",
         )

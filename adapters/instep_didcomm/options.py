@@ -55,9 +55,11 @@ class Options(ListenOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     did: str | None = None
     """Our DID; None: the DID of the first secret key."""
     secrets_file: str | None = None
-    """Our secret keys, a JWK set whose ``kid`` are DID URLs …"""
+    """A file with our secret keys: a JWK set whose ``kid`` are DID URLs. `secrets_env` is the other
+    way.
+    """
     secrets_env: str | None = None
-    """… or the environment variable that holds it."""
+    """The environment variable that holds our secret keys, in place of `secrets_file`."""
     did_documents: Annotated[tuple[str, ...], _OR_ONE] = ()
     """Files with DID documents of peers (one document, or a list), for DIDs that do not contain
     their keys as did:key and did:peer do.
@@ -166,7 +168,7 @@ def _check(options: Options, where: str) -> None:
 def _check_identity(options: Options, where: str) -> None:
     if options.secrets_file and options.secrets_env:
         raise ConfigurationError(
-            "two places for secrets", where=where, hint="secrets_file or secrets_env"
+            "secrets_file and secrets_env are both given", where=where, hint="leave one of them out"
         )
     _check_did(options.did, f"{where}.did")
     for place, peer in enumerate(options.peers):
@@ -184,7 +186,7 @@ def _check_identity(options: Options, where: str) -> None:
 
 def _check_did(did: str | None, where: str) -> None:
     if did is not None and (not did.startswith("did:") or not did.isprintable() or " " in did):
-        raise ConfigurationError(f"{did!r} is no DID", where=where)
+        raise ConfigurationError(f"{did!r} is not a DID", where=where)
 
 
 def _check_sequence(options: Options, where: str) -> None:

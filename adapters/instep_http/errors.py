@@ -99,7 +99,9 @@ def _translated(error: BaseException, place: str, tls_hint: str, body_hint: str)
         case ssl.SSLError():
             return TlsError(f"TLS failed: {_reason(error)}", where=place)
         case aiohttp.ClientConnectorDNSError() | socket.gaierror():
-            return UnreachableError("unknown host", where=place, hint="check the endpoint's name")
+            return UnreachableError(
+                "unknown host", where=place, hint="check the name of the host in the URL"
+            )
         case aiohttp.ClientProxyConnectionError():
             return UnreachableError("the proxy cannot be reached", where=place)
         case aiohttp.ClientHttpProxyError():
@@ -134,7 +136,7 @@ def _no_connection(error: Exception, place: str) -> UnreachableError:
         return UnreachableError(
             "the connection is refused",
             where=place,
-            hint="check that it runs, and its port",
+            hint="check that the server runs, and that the port is right",
             suggests_restart=True,
         )
     return UnreachableError(f"no connection: {_reason(error)}", where=place, maybe_received=sent)

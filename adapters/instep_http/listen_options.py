@@ -35,9 +35,9 @@ class ListenTls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Certificates of a server, and of the client that sends to its peers."""
 
     cert: str | None = None
-    """Our certificate (PEM), for a `listen` of https …"""
+    """Our certificate (PEM), for a `listen` of https."""
     key: str | None = None
-    """… and its key."""
+    """The key of our certificate (PEM)."""
     client_ca: str | None = None
     """The certificate authorities (PEM) that must have signed the certificate of whoever sends to
     us: its name is the sender. None: no certificate is asked for.
@@ -69,9 +69,9 @@ class ListenOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     names.
     """
     head_timeout_s: Seconds = 10.0
-    """Longest wait for the head of a request …"""
+    """Longest wait for the head of a request."""
     body_timeout_s: Seconds = 30.0
-    """… and for its body."""
+    """Longest wait for the body of a request."""
     idle_timeout_s: Seconds = 60.0
     """How long a connection is kept open without a request."""
     send_timeout_s: Seconds = 20.0
@@ -173,7 +173,9 @@ def read_listen_table(table: Mapping[str, Any], where: str, *, example: str) -> 
     if "tls" in read:
         read["tls"] = read_table(ListenTls, read["tls"], f"{where}.tls")
     if "listen" not in read:
-        raise ConfigurationError("listen is missing", where=where, hint=f'listen = "{example}"')
+        raise ConfigurationError(
+            "the key 'listen' is missing", where=where, hint=f'for example listen = "{example}"'
+        )
     if isinstance(read["listen"], str) and "://" not in read["listen"]:
         read["listen"] = f"http://{read['listen']}"
     return read

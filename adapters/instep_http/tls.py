@@ -62,11 +62,15 @@ def check_files(tls: TlsFiles, where: str) -> None:
     Raises `ConfigurationError`: a file is missing, or a key is given without a certificate.
     """
     if tls.key and not tls.cert:
-        raise ConfigurationError("a key without cert", where=f"{where}.key")
+        raise ConfigurationError("tls has a key and no cert", where=f"{where}.key")
     for name in ("ca", "client_ca", "cert", "key"):
         path = getattr(tls, name, None)
         if path is not None and not Path(path).is_file():
-            raise ConfigurationError(f"no such file: {path}", where=f"{where}.{name}")
+            raise ConfigurationError(
+                f"no such file: {path}",
+                where=f"{where}.{name}",
+                hint=f"it is looked for as {Path(path).absolute()}",
+            )
     if tls.key is not None:
         warn_if_readable(tls.key, f"{where}.key")
 
@@ -89,7 +93,9 @@ def _client_context(tls: TlsOptions, where: str) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=tls.ca)
     except (ssl.SSLError, OSError) as error:
-        raise ConfigurationError(f"no certificates in it: {error}", where=f"{where}.ca") from None
+        raise ConfigurationError(
+            f"the file has no usable certificates: {error}", where=f"{where}.ca"
+        ) from None
     if not tls.verifies:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -120,7 +126,7 @@ def server_context(
             context.load_verify_locations(client_ca)
         except (ssl.SSLError, OSError) as error:
             raise ConfigurationError(
-                f"no certificates in it: {error}", where=f"{where}.client_ca"
+                f"the file has no usable certificates: {error}", where=f"{where}.client_ca"
             ) from None
         context.verify_mode = ssl.CERT_REQUIRED
     return context

@@ -41,18 +41,20 @@ def check_url(
         url = URL(text)
         _ = url.port  # it is parsed here only
     except ValueError:
-        raise ConfigurationError(f"{name} is no URL", where=where) from None
+        raise ConfigurationError(f"{name} is not a URL", where=where) from None
     if url.scheme not in schemes or (url.scheme and not url.host):
         wanted = " or ".join(f"{scheme}://" for scheme in schemes if scheme)
         given = [] if secret or "://" in text else [scheme for scheme in schemes if scheme]
         written = " or ".join(f"{scheme}://{shown(text).lstrip('/')}" for scheme in given)
         raise ConfigurationError(
-            f"{name} is no URL of {wanted}",
+            f"{name} is not a URL of {wanted}",
             where=where,
             hint=f"write {written}" if given else f"begin it with {wanted}",
         )
     if not secret and (url.user is not None or url.password is not None):
-        raise ConfigurationError("a login in a URL ends in logs", where=where, hint=login_hint)
+        raise ConfigurationError(
+            "a URL with a login in it would show the login in logs", where=where, hint=login_hint
+        )
     return url
 
 
@@ -63,8 +65,18 @@ def read_listen(text: str, where: str) -> URL:
     request of a peer would match.
     """
     url = check_url(text if "://" in text else f"http://{text}", _SCHEMES, where)
+    if re.fullmatch(r"\d{1,5}", url.host or ""):
+        raise ConfigurationError(
+            f"the address to listen on has no host: {url.host}",
+            where=where,
+            hint=f'write "127.0.0.1:{url.host}", or the address that peers reach',
+        )
     if url.query_string or url.fragment:
-        raise ConfigurationError("a path ends the address", where=where)
+        raise ConfigurationError(
+            "the address to listen on ends with a query or a fragment",
+            where=where,
+            hint="leave out ? or # and what follows it",
+        )
     return url
 
 
@@ -83,7 +95,7 @@ def parse_url(text: URL | str) -> URL:
         host, port, labels, url = "", None, [], URL()
     fits = ":" in host or all(0 < len(label) <= _MAX_LABEL_CHARS for label in labels)
     if url.scheme not in _SCHEMES or not host or port is None or not fits:
-        raise SourceError("no URL of http:// or https://", where=shown(text))
+        raise SourceError("this is not a URL of http:// or https://", where=shown(text))
     return url
 
 

@@ -39,11 +39,11 @@ class Options(BrokerOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     the consumer is made.
     """
     user: str | None = None
-    """The login: a user …"""
+    """The user that logs in, with `password`. A `token` is the other way."""
     password: Secret | None = None
-    """… with its password …"""
+    """The password of `user`."""
     token: Secret | None = None
-    """… or a token."""
+    """The token that logs in, in place of `user` and `password`."""
     tls: TlsOptions = TlsOptions()
     """Which authority has signed the server's certificate, and our own certificate."""
     allow_plaintext: bool = False
@@ -77,11 +77,14 @@ def read_options(options: Mapping[str, Any], where: str) -> Options:
     for name in ("stream", "consumer"):
         if not _NAME.fullmatch(getattr(read, name)):
             raise ConfigurationError(
-                f"{getattr(read, name)!r} is no name of JetStream", where=f"{where}.{name}"
+                f"{getattr(read, name)!r} is not a name that JetStream accepts",
+                where=f"{where}.{name}",
             )
     for place, subject in enumerate(read.subjects):
         if not subject or not subject.isprintable() or " " in subject:
-            raise ConfigurationError("no subject", where=f"{where}.subjects[{place}]")
+            raise ConfigurationError(
+                "the key 'subjects' has an empty one", where=f"{where}.subjects[{place}]"
+            )
     _check_login(read, where)
     check_files(read.tls, f"{where}.tls")
     return read
@@ -90,7 +93,9 @@ def read_options(options: Mapping[str, Any], where: str) -> Options:
 def _check_servers(options: Options, where: str) -> None:
     if not options.servers:
         raise ConfigurationError(
-            "no server", where=f"{where}.servers", hint='for example ["nats://127.0.0.1:4222"]'
+            "the key 'servers' has no server",
+            where=f"{where}.servers",
+            hint='for example ["nats://127.0.0.1:4222"]',
         )
     schemes = set()
     for place, server in enumerate(options.servers):
@@ -107,18 +112,24 @@ def _check_servers(options: Options, where: str) -> None:
             )
     if len(schemes) > 1:
         raise ConfigurationError(
-            "some servers with TLS and some without",
+            "some servers have TLS and some have not",
             where=f"{where}.servers",
-            hint="tls:// for all",
+            hint="write tls:// for all of them",
         )
     if "nats" in schemes and options.tls != TlsOptions():
         raise ConfigurationError(
-            "tls without a server of tls://", where=f"{where}.tls", hint="tls:// in servers"
+            "tls is given, but no server begins with tls://",
+            where=f"{where}.tls",
+            hint="write tls:// in servers, or leave tls out",
         )
 
 
 def _check_login(options: Options, where: str) -> None:
     if options.token is not None and (options.user or options.password):
-        raise ConfigurationError("two logins", where=f"{where}.token", hint="user, or token")
+        raise ConfigurationError(
+            "a user and a token are both given",
+            where=f"{where}.token",
+            hint="leave one of them out",
+        )
     if (options.user is None) != (options.password is None):
         raise ConfigurationError("user and password belong together", where=f"{where}.user")

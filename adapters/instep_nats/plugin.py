@@ -47,11 +47,11 @@ class JetStreamTargetOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_u
     prefix: str = "instep"
     """The first part of the subjects."""
     user: str | None = None
-    """The login: a user …"""
+    """The user that logs in, with `password`. A `token` is the other way."""
     password: Secret | None = None
-    """… with its password …"""
+    """The password of `user`."""
     token: Secret | None = None
-    """… or a token."""
+    """The token that logs in, in place of `user` and `password`."""
     tls: TlsOptions = TlsOptions()
     """Which authority has signed the server's certificate, and our own certificate."""
     allow_plaintext: bool = False

@@ -179,9 +179,9 @@ def _check(options: Options, where: str) -> None:
         )
     if listen.scheme == "https" and not (options.tls.cert and options.tls.ca):
         raise ConfigurationError(
-            "https without our certificate and the authority of the provider's",
+            "https needs a certificate of ours and the authority of the provider's",
             where=f"{where}.tls",
-            hint="cert, key and ca",
+            hint="set cert, key and ca in tls",
         )
     check_authenticated(
         listen,
@@ -192,14 +192,15 @@ def _check(options: Options, where: str) -> None:
     check_files(options.tls, f"{where}.tls")
     if options.actions and options.subscriptions:
         raise ConfigurationError(
-            "actions and subscriptions exclude each other", where=f"{where}.actions"
+            "actions and subscriptions are both given", where=f"{where}.actions"
         )
     names = [one.name for one in options.subscribed]
     for place, subscription in enumerate(options.subscribed):
         at = f"{where}.subscriptions[{place}]" if options.subscriptions else where
         if not subscription.name or names.count(subscription.name) > 1:
             raise ConfigurationError(
-                f"the name {subscription.name!r} is empty or is there twice", where=f"{at}.name"
+                f"the name {subscription.name!r} is empty, or two subscriptions have it",
+                where=f"{at}.name",
             )
         _check_actions(subscription.actions, f"{at}.actions")
 

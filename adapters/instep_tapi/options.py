@@ -10,7 +10,7 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
-from instep.config.options import read_table
+from instep.config.options import kind_hint, read_table
 from instep.config.plugins import verifier_plugin
 from instep.config.secret import Secret
 from instep.errors import ConfigurationError
@@ -126,7 +126,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
     strategies: tuple[str, ...] = ()
     """Streams with one of these log strategies: COMPACTED, TRUNCATED …"""
     only_classes: tuple[str, ...] = ()
-    """Within the streams, keep entities of these classes alone (TR-548 3.12)."""
+    """Within the streams, keep only entities of these classes (TR-548 3.12)."""
     only_below: tuple[str, ...] = ()
     """Within the streams, keep these entities, by uuid, and what has one of them in its
     parent-address alone; what states no parent-address is kept (TR-548 3.12).
@@ -216,7 +216,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     request_timeout_s: Annotated[float, _ABOVE_0] = 60.0
     """Longest silence within the answer to a request."""
     pong_interval_s: Annotated[float, _ABOVE_0] = 15.0
-    """Half of the 30 s after which providers drop a silent client (TR-548 5.2.4)."""
+    """How often a Pong is sent: half of the 30 s after which providers drop a silent client (TR-548
+    5.2.4).
+    """
     dead_peer_s: Annotated[float, _ABOVE_0] = 60.0
     """After this silence the provider is asked by a Ping, after its silence given up. Over
     server-sent events there is no Ping: it is given up 15 s later, unless a comment comes.
@@ -224,9 +226,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     compression: bool = True
     """Offer permessage-deflate."""
     hold_records: Annotated[int, _ABOVE_0] = 50_000
-    """What one stream buffers before it stops reading its socket, records of 400 bytes …"""
+    """What one stream buffers before it stops reading its socket, in records of 400 bytes.
+    `hold_bytes` may be reached first.
+    """
     hold_bytes: Annotated[int, _ABOVE_0] = 64 * MIB
-    """… in bytes; whichever is reached first."""
+    """What one stream buffers before it stops reading its socket, in bytes."""
     hold_total_bytes: Annotated[int, _ABOVE_0] = 256 * MIB
     """What all streams together buffer before those with something buffered stop reading; and the
     most bytes of messages whose last fragment has not come.
@@ -289,10 +293,20 @@ def read_options(options: Mapping[str, Any], where: str) -> Options:
 
 
 def _read_auth(table: object, where: str) -> AuthOptions:
-    kind = table.get("kind") if isinstance(table, Mapping) else None
+    if not isinstance(table, Mapping):
+        raise ConfigurationError(
+            "this is not a table",
+            where=where,
+            hint='for example auth = { kind = "bearer", token = "${TOKEN}" }',
+        )
+    if "kind" not in table:
+        raise ConfigurationError(
+            "the key 'kind' is missing", where=where, hint=kind_hint(table, _AUTH)
+        )
+    kind = table["kind"]
     if kind not in _AUTH:
         raise ConfigurationError(
-            f"kind = {kind!r} is no way to log in", where=where, hint=f"use one of {_list(_AUTH)}"
+            f"there is no login of kind {kind!r}", where=where, hint=f"use one of {_list(_AUTH)}"
         )
     read = read_table(_AUTH[kind], table, where)
     match read:
@@ -323,7 +337,11 @@ def _read_authenticity(table: object, where: str) -> Authenticity:
 
 def _check(options: Options, where: str) -> None:
     if not options.endpoints:
-        raise ConfigurationError("no endpoint", where=where, hint='endpoints = ["https://host"]')
+        raise ConfigurationError(
+            "the key 'endpoints' has no endpoint",
+            where=where,
+            hint='for example endpoints = ["https://controller.example.org"]',
+        )
     for endpoint in options.endpoints:
         check_url(endpoint, _HTTP, f"{where}.endpoints", login_hint="use auth")
     for name, value in options.headers.items():
@@ -331,9 +349,9 @@ def _check(options: Options, where: str) -> None:
     for host in options.stream_hosts:
         if host_of(host) is None:
             raise ConfigurationError(
-                f"{host!r} is no name or address of a host",
+                f"{host!r} is not the name or address of a host",
                 where=f"{where}.stream_hosts",
-                hint='without scheme, port and path: stream_hosts = ["streams.example"]',
+                hint='leave out scheme, port and path: stream_hosts = ["streams.example"]',
             )
     match options.auth:
         case OAuth2(token_url=url):
@@ -353,13 +371,13 @@ def _check(options: Options, where: str) -> None:
 
 def _check_header(name: str, value: str, where: str) -> None:
     if _HEADER_NAME.fullmatch(name) is None:
-        raise ConfigurationError(f"{name!r} is no name of a header", where=where)
+        raise ConfigurationError(f"{name!r} is not the name of a header", where=where)
     if _OTHERS_HEADERS.fullmatch(name):
         raise ConfigurationError(
             f"{name} is set by the source itself", where=where, hint="for a login use auth"
         )
     if not value.isprintable():
-        raise ConfigurationError("a control character in the value", where=f"{where}.{name}")
+        raise ConfigurationError("the value has a control character", where=f"{where}.{name}")
 
 
 def host_of(text: str) -> str | None:

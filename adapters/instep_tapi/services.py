@@ -354,7 +354,7 @@ def _checked(uuid: object, timeout_s: float) -> str:
     """The uuid. Raises `ConfigurationError` where no service can have it, or the time is none."""
     if not isinstance(uuid, str) or not uuid.strip() or not uuid.isprintable():
         raise ConfigurationError(
-            f"{uuid!r:.80} is no uuid of a service",
+            f"{uuid!r:.80} is not the uuid of a service",
             where="uuid",
             hint="give the uuid that the service has, as text",
         )

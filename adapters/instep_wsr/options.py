@@ -44,10 +44,12 @@ class Options(SoapOptions, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
     replies: bool = False
     """Whether the response to a message with the reply pattern Response waits for what the handler
-    returns, and has it as its body …"""
+    returns, and has it as its body.
+    """
     reply_timeout_s: Annotated[float, msgspec.Meta(gt=0.0, le=600.0)] = 20.0
-    """… and how long at most, in seconds. A message without its reply is answered 202, and may come
-    again."""
+    """How long such a response waits at most, in seconds. A message without its reply is answered
+    202, and may come again.
+    """
     sequence: SequencerSettings | None = None
     """How many messages of a group may be buffered, how long a group may be idle that states
     nothing itself (`idle_timeout_s`, 30 days), and how long at least an ended one is remembered

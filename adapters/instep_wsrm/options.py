@@ -36,9 +36,9 @@ class Options(SoapOptions, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
     delivery_assurance: Assurance = Assurance.EXACTLY_ONCE
-    """How often a message is delivered …"""
+    """How often a message is delivered."""
     in_order: bool = True
-    """… and whether in the order of its number."""
+    """Whether messages are delivered in the order of their numbers."""
     reply_actions: tuple[str, ...] = ()
     """The Actions of requests whose response waits for what the handler returns; ``*``: all."""
     reply_timeout_s: Annotated[float, msgspec.Meta(gt=0.0, le=600.0)] = 20.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypedDict
 from urllib.parse import urlsplit
 
@@ -104,11 +105,13 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     quarantine_max_records: _Positive = 10_000
     """Records of one stream in quarantine; when full, commits that bring more are refused."""
     quarantine_max_bytes: _Positive = 256 << 20
-    """Their bytes as received, likewise."""
+    """The same bound in bytes, as they were received."""
     quarantine_total_records: _Positive = 50_000
-    """Records of all streams of a consumer in quarantine, likewise …"""
+    """Records of all streams of a consumer in quarantine; when full, commits that bring more are
+    refused.
+    """
     quarantine_total_bytes: _Positive = 1 << 30
-    """… and their bytes."""
+    """The same bound in bytes, as they were received."""
 
     def __repr__(self) -> str:
         return f"DeltaOptions({self.url!r}, writer={self.writer!r})"
@@ -160,19 +163,19 @@ def _check(options: DeltaOptions, where: str) -> None:
         raise ConfigurationError(
             f"the key 'url' is not usable: {problem}",
             where=where,
-            hint='for example url = "file:///var/lib/lake" or "s3://bucket/lake"',
+            hint=_url_hint(options.url),
             key="url",
         )
     if options.database and not re.search(_DATABASE, options.database):
         raise ConfigurationError(
-            "the key 'database' is no name of a database",
+            "the key 'database' is not the name of a database",
             where=where,
             hint='for example database = "network" or "main.network"',
             key="database",
         )
     if options.database and options.writer != "spark":
         raise ConfigurationError(
-            "only Spark knows databases",
+            "the key 'database' needs Spark as the writer",
             where=where,
             hint='add writer = "spark", or leave database out',
             key="database",
@@ -186,7 +189,7 @@ def _check(options: DeltaOptions, where: str) -> None:
         )
     if options.managed and not options.database:
         raise ConfigurationError(
-            "only tables of a database are managed",
+            "the key 'managed' needs a database",
             where=where,
             hint="name the database, or leave managed out",
             key="managed",
@@ -208,12 +211,18 @@ def _check(options: DeltaOptions, where: str) -> None:
         )
 
 
+def _url_hint(url: str) -> str:
+    if not url or ":" in url:
+        return 'for example url = "file:///var/lib/lake" or "s3://bucket/lake"'
+    return f'write url = "{Path(url).absolute().as_uri()}", or "s3://bucket/lake"'
+
+
 def _url_problem(url: str) -> str:
     try:
         parts = urlsplit(url)
         named = parts.username is not None and parts.password is not None
     except ValueError:
-        return "it is no URL"
+        return "it is not a URL"
     if parts.scheme not in SCHEMES:
         return f"it begins with none of {', '.join(f'{scheme}:' for scheme in SCHEMES)}"
     if parts.scheme == "file" and (parts.netloc or not parts.path.startswith("/")):

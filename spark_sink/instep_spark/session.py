@@ -132,7 +132,7 @@ def check_session(session: SparkSession | None) -> SparkSession:
     """
     if session is None or not hasattr(session, "sql"):
         raise ConfigurationError(
-            f"{type(session).__name__} is no Spark session",
+            f"{type(session).__name__} is not a Spark session",
             where="spark",
             hint="open one: from instep_spark import open_session; spark = open_session()",
         )

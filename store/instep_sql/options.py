@@ -63,9 +63,11 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     quarantine_max_bytes: _Positive = 256 << 20
     """The same bound in bytes, as they were received."""
     quarantine_total_records: _Positive = 50_000
-    """Records of all streams of a consumer in quarantine, likewise …"""
+    """Records of all streams of a consumer in quarantine; when full, commits that bring more are
+    refused.
+    """
     quarantine_total_bytes: _Positive = 1 << 30
-    """… and their bytes."""
+    """The same bound in bytes, as they were received."""
     lease_s: Annotated[float, msgspec.Meta(ge=0.5, le=3600)] | None = None
     """Several processes may run under one consumer name: one holds the lease and consumes; when it
     has been silent for this long at most, another takes over. None: no lease, only one process may
@@ -81,19 +83,18 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     messages_retention_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     """Delivered messages older than this are removed; None: age does not matter."""
     dedup_max_records: _Positive = 1_000_000
-    """The number of newest identifiers of unsequenced messages that are kept to detect
-    duplicates …
+    """How many identifiers of unsequenced messages are kept to detect duplicates, the newest ones.
     """
     dedup_retention_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    """… and for how long; None: age does not matter."""
+    """How long these identifiers are kept; None: age does not matter."""
     numbers_retention_s: Annotated[float, msgspec.Meta(gt=0)] = 90 * 86_400.0
     """How long it is kept what became of each number: of a sequence that is forgotten, and what a
     known one ended otherwise than by delivery. Totals stay.
     """
     numbers_retention_records: _Positive = 1_000_000
-    """How many ranges of all forgotten sequences are kept at most, the newest ones …"""
+    """How many ranges of all forgotten sequences are kept at most, the newest ones."""
     numbers_retention_ranges: _Positive = 10_000
-    """… and how many of each known one."""
+    """How many ranges of each known sequence are kept at most."""
     synchronous: Literal["full", "normal"] = "full"
     """`normal` may lose the last commits (data and position together) when the power fails, or the
     PostgreSQL server."""
@@ -196,6 +197,13 @@ def check_url(url: str, where: str) -> None:
             hint='for example url = "sqlite:///network.db"',
             key="url",
         ) from None
+    if backend == "postgres":
+        raise ConfigurationError(
+            "the key 'url' begins with postgres:",
+            where=where,
+            hint="write postgresql:// in its place",
+            key="url",
+        )
     if backend not in {"sqlite", "postgresql"}:
         raise ConfigurationError(
             f"databases of kind {backend!r} are not supported",

@@ -271,7 +271,7 @@ async def test_what_is_no_uuid_is_refused_before_anything_is_sent(
         services.create({**SERVICE, "uuid": uuid}, timeout_s=TIMEOUT_S),
         services.create({"tapi-connectivity:uuid": uuid}, timeout_s=TIMEOUT_S),
     ):
-        with pytest.raises(ConfigurationError, match="is no uuid of a service"):
+        with pytest.raises(ConfigurationError, match="is not the uuid of a service"):
             await call
 
 

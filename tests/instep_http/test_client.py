@@ -52,7 +52,7 @@ async def test_bodies_are_forms_and_json_too() -> None:
 @pytest.mark.parametrize("url", [*BAD, "http://h.invalid:0x1/", "mailto:a"])
 async def test_no_error_of_a_library_leaves_for_a_url_that_is_none(url: str) -> None:
     async with new_client() as client:
-        with pytest.raises(SourceError, match="no URL") as raised:
+        with pytest.raises(SourceError, match="not a URL") as raised:
             await client.send("POST", url, data=b"x")
     assert not raised.value.retriable
 
@@ -271,7 +271,7 @@ async def test_who_is_away_is_tried_again_and_what_cannot_be_sent_is_not() -> No
         with pytest.raises(UnreachableError):
             await call(url)
     assert came == 2
-    with pytest.raises(SourceError, match="no URL"):
+    with pytest.raises(SourceError, match="not a URL"):
         await call("http://[")
 
 

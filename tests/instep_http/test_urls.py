@@ -17,7 +17,7 @@ BAD = ["http://[", "http://h:99999999/", "http://..a/", f"http://{'a' * 300}/"]
     "text", [*BAD, "", "h", "/path", "ftp://h", "http://", "http://a..b", "file:///x", "http:///x"]
 )
 def test_what_nothing_can_be_sent_to_is_an_error_of_ours(text: str) -> None:
-    with pytest.raises(SourceError, match="no URL of http") as raised:
+    with pytest.raises(SourceError, match="not a URL of http") as raised:
         parse_url(text)
     assert not raised.value.retriable
 
@@ -74,7 +74,7 @@ def test_a_secret_url_may_hold_a_login_and_is_not_shown() -> None:
 
 @pytest.mark.parametrize("text", BAD[:2])
 def test_a_configured_url_that_is_none_is_named(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="is no URL"):
+    with pytest.raises(ConfigurationError, match="is not a URL"):
         check_url(text, ("http",), "x")
 
 

@@ -22,7 +22,7 @@ BASE: dict[str, Any] = {"provider": "http://10.0.0.7:8080/device", "listen": "12
         ({"provider": "http://a:b@10.0.0.7/"}, "s.provider", ""),
         ({"listen": "0.0.0.0:7443"}, "s.listen", "notify_to"),
         ({"listen": "127.0.0.1:0?x=1"}, "s.listen", ""),
-        ({"listen": "https://127.0.0.1:0/"}, "s.tls", "cert, key and ca"),
+        ({"listen": "https://127.0.0.1:0/"}, "s.tls", "set cert, key and ca in tls"),
         ({"actions": ["EpisodicMetricsReport"]}, "s.actions", "'EpisodicMetricReport'"),
         ({"actions": ["urn:unheard"]}, "s.actions", "known reports"),
         (

@@ -157,7 +157,7 @@ def test_a_session_without_delta_is_refused(error: Exception, has_delta: bool) -
 
 def test_what_is_no_session_and_one_that_was_stopped_are_named() -> None:
     nothing: Any = None
-    with pytest.raises(ConfigurationError, match="NoneType is no Spark session — open one"):
+    with pytest.raises(ConfigurationError, match="NoneType is not a Spark session — open one"):
         Lake("file:///lake", nothing)
     stopped: Any = SimpleNamespace(sql=None, _sc=SimpleNamespace(_jsc=None))
     with pytest.raises(ConfigurationError, match="was stopped — open another one"):

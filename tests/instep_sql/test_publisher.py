@@ -251,7 +251,7 @@ async def test_a_stream_that_takes_no_such_subject_is_told(database: str) -> Non
             await at.commit(create_update("a", 1))
             with pytest.raises(SourceError, match="no stream takes the subjects instep"):
                 await published(at, target)
-        with pytest.raises(ConfigurationError, match="two logins") as caught:
+        with pytest.raises(ConfigurationError, match="a user and a token are both given") as caught:
             JetStreamTarget(server.url, "ORDERS", user="u", password="p", token="secret")
         assert "secret" not in str(caught.value)
         with pytest.raises(ConfigurationError, match="begins no subject"):

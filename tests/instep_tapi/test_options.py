@@ -46,24 +46,28 @@ def test_secrets_are_not_shown() -> None:
     ("table", "where", "message"),
     [
         ({}, "", "the key 'endpoints' is missing"),
-        ({"endpoints": []}, "", "no endpoint"),
-        ({"endpoints": ["ftp://a"]}, ".endpoints", "no URL of http:// or https://"),
-        ({"endpoints": ["http://"]}, ".endpoints", "no URL"),
-        ({"endpoints": ["https://u:p@a"]}, ".endpoints", "a login in a URL"),
-        ({"endpoints": ["https://token@a"]}, ".endpoints", "a login in a URL"),
-        ({**GOOD, "stream_hosts": ["https://a"]}, ".stream_hosts", "no name or address of a host"),
-        ({**GOOD, "stream_hosts": ["a:1"]}, ".stream_hosts", "no name or address of a host"),
-        ({**GOOD, "stream_hosts": [""]}, ".stream_hosts", "no name or address of a host"),
+        ({"endpoints": []}, "", "the key 'endpoints' has no endpoint"),
+        ({"endpoints": ["ftp://a"]}, ".endpoints", "not a URL of http:// or https://"),
+        ({"endpoints": ["http://"]}, ".endpoints", "not a URL"),
+        ({"endpoints": ["https://u:p@a"]}, ".endpoints", "a URL with a login"),
+        ({"endpoints": ["https://token@a"]}, ".endpoints", "a URL with a login"),
+        (
+            {**GOOD, "stream_hosts": ["https://a"]},
+            ".stream_hosts",
+            "not the name or address of a host",
+        ),
+        ({**GOOD, "stream_hosts": ["a:1"]}, ".stream_hosts", "not the name or address of a host"),
+        ({**GOOD, "stream_hosts": [""]}, ".stream_hosts", "not the name or address of a host"),
         (
             {**GOOD, "auth": {"kind": "login", "path": "http://[", "body": {}}},
             ".auth.path",
-            "is no URL",
+            "is not a URL",
         ),
         ({**GOOD, "stream": {}}, "", "unknown key 'stream' — did you mean 'streams'?"),
         ({**GOOD, "streams": {"class": ["NODE"]}}, ".streams", "did you mean 'classes'?"),
         ({**GOOD, "streams": {"classes": "NODE"}}, ".streams", "Expected a list"),
         ({**GOOD, "streams": 1}, ".streams", "Expected a table"),
-        ({**GOOD, "auth": {"kind": "basic"}}, ".auth", "'basic' is no way to log in"),
+        ({**GOOD, "auth": {"kind": "basic"}}, ".auth", "there is no login of kind 'basic'"),
         ({**GOOD, "auth": {"kind": "bearer"}}, ".auth", "0 tokens given"),
         (
             {**GOOD, "auth": {"kind": "bearer", "token": "s3cret", "token_env": "X"}},
@@ -88,15 +92,15 @@ def test_secrets_are_not_shown() -> None:
         ),
         ({**GOOD, "auth": {"kind": "login", "path": "/l"}}, ".auth", "the key 'body' is missing"),
         ({**GOOD, "tls": {"ca": "/no/such.pem"}}, ".tls.ca", "no such file: /no/such.pem"),
-        ({**GOOD, "tls": {"verify": "no"}}, ".tls", "Invalid"),
+        ({**GOOD, "tls": {"verify": "no"}}, ".tls", "'no' is none of its values"),
         ({**GOOD, "pong_interval_s": 0}, ".pong_interval_s", "must be above 0"),
         ({**GOOD, "max_frame_bytes": "4 MB"}, "", "Expected a whole number"),
-        ({**GOOD, "headers": {"X Tenant": "s3cret"}}, ".headers", "'X Tenant' is no name"),
+        ({**GOOD, "headers": {"X Tenant": "s3cret"}}, ".headers", "'X Tenant' is not the name"),
         ({**GOOD, "headers": {"authorization": "s3cret"}}, ".headers", "for a login use auth"),
         ({**GOOD, "headers": {"Sec-WebSocket-Key": "s3cret"}}, ".headers", "set by the source"),
         ({**GOOD, "headers": {"X-A": "s3cret\r\nX-B: c"}}, ".headers.X-A", "control character"),
         ({**GOOD, "headers": {"X-A": 1}}, "", "Expected text"),
-        ({**GOOD, "proxy": "s3cret"}, ".proxy", "*** is no URL"),
+        ({**GOOD, "proxy": "s3cret"}, ".proxy", "*** is not a URL"),
     ],
 )
 def test_mistakes(table: dict[str, Any], where: str, message: str) -> None:
@@ -110,7 +114,7 @@ def test_mistakes(table: dict[str, Any], where: str, message: str) -> None:
 def test_a_certificate_file_without_certificates(tmp_path: Path) -> None:
     ca = tmp_path / "ca.pem"
     ca.write_text("nothing")
-    with pytest.raises(ConfigurationError, match="no certificates in it") as raised:
+    with pytest.raises(ConfigurationError, match="the file has no usable certificates") as raised:
         plugin.check({**GOOD, "tls": {"ca": str(ca)}}, WHERE)
     assert raised.value.where == f"{WHERE}.tls.ca"
     with pytest.raises(ConfigurationError, match="certificate and key do not fit"):

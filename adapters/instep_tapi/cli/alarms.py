@@ -66,7 +66,7 @@ def alarms(  # noqa: PLR0917 - options, given by name on the command line
 ) -> None:
     """List the alarms of a store.
 
-    Those that stand, in the order in which they were stored.
+    Without --all only active ones, in the order in which they were stored.
     """
     if all_ and events:
         raise ConfigurationError(

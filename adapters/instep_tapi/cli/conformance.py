@@ -84,7 +84,7 @@ def tapi(  # noqa: PLR0917 - a command has as many parameters as options
     from instep_tapi.conformance.yang import YangModules
 
     if edition not in {"", "2.1.3", "2.6"}:
-        raise typer.BadParameter(f"{edition!r} is no edition: write 2.1.3 or 2.6")
+        raise typer.BadParameter(f"{edition!r} is not an edition: write 2.1.3 or 2.6")
     options = connection(
         url,
         token=token,

@@ -58,10 +58,11 @@ def follow(  # noqa: PLR0917 - a command has as many parameters as options
     proxy: ProxyOption = None,
     root: RootOption = None,
 ) -> None:
-    """Print the records of a TAPI provider, until a signal stops it.
+    """Print the records of a TAPI provider.
 
-    Nothing is stored. With --entities it prints changes: created, updated, deleted, and swept for
-    an entity that ended while no connection was open. It keeps the entities in memory.
+    It ends at Ctrl-C or SIGTERM. Nothing is stored. With --entities it prints changes: created,
+    updated, deleted, and swept for an entity that ended while no connection was open. It keeps the
+    entities in memory.
     """
     if entities and begin is Start.LATEST:
         raise ConfigurationError(

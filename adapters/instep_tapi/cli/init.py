@@ -99,9 +99,9 @@ def init(  # noqa: PLR0917 - a command has as many parameters as options
 def _require_free(path: Path, force: bool) -> None:
     if path.exists() and not force:
         raise ConfigurationError(
-            "the file is there already",
+            "the file exists already",
             where=str(path),
-            hint="write another by --output FILE, or overwrite it by --force",
+            hint="name another by --output FILE, or overwrite it with --force",
         )
 
 

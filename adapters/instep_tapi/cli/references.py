@@ -51,7 +51,7 @@ def children(
     limit: LimitOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List what is below an entity, stored itself or not."""
+    """List what is below an entity, which itself may be missing."""
 
     async def find(reader: StoreReader, name: str | None) -> AsyncIterator[_Row]:
         async for one in derived.children(
@@ -96,7 +96,7 @@ def referrers(
     limit: LimitOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List what refers to an entity, stored itself or not."""
+    """List what refers to an entity, which itself may be missing."""
 
     async def find(reader: StoreReader, name: str | None) -> AsyncIterator[_Row]:
         async for one in derived.referrers(reader, uuid, entity_class=entity_class, consumer=name):

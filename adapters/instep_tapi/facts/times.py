@@ -69,7 +69,7 @@ def read_time(text: str) -> tuple[int, str | None]:
     if named := _ZONE_NAME.search(text):
         at_us, deviation = read_time(text[: named.start()])
         if deviation == "time-without-zone":
-            raise ValueError(f"{text!r} names a zone and no offset")
+            raise ValueError(f"{text!r} names a zone, and has no offset")
         return at_us, "zone-name"
     if leap := _LEAP_SECOND.match(text):
         return _read(f"{leap[1]}59.999999{text[leap.end() :]}")[0], "leap-second"

@@ -183,7 +183,7 @@ class Authenticator:
             raise AuthenticationError(
                 f"the login's answer has no token under {token_field!r}",
                 where=shown(url),
-                hint="set auth.token_field to where it is",
+                hint="set auth.token_field to the field that has it",
             )
         life_s = _seconds(_field(answer, expires_field)) if expires_field else None
         value = Secret(f"{scheme} {token}".strip())
@@ -210,7 +210,7 @@ def _given_token(options: Bearer) -> str:
             ) from error
     token = token.strip()
     if not token or not _fits_header(token):
-        raise AuthenticationError("no token in it", where=where)
+        raise AuthenticationError("the file has no token", where=where)
     return token
 
 

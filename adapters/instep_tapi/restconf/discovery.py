@@ -115,7 +115,7 @@ def _refused(answer: Response) -> DiscoveryError:
         f"the stream context is answered with {answer.status}"
         + (f": {error_message}" if error_message else ""),
         where=answer.url,
-        hint="this user may not read it" if answer.status == 403 else "",
+        hint="give this user the right to read it" if answer.status == 403 else "",
         retriable=answer.status == 429 or answer.status >= 500,
         retriable_after_success=True,
         suggests_restart=answer.status >= 500,

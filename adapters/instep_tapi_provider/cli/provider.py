@@ -53,7 +53,7 @@ def period_s(text: str) -> float:
     """Seconds in a period such as ``90``, ``30s``, ``10m``, ``4h`` or ``1d``."""
     match = _PERIOD.fullmatch(text.strip())
     if match is None:
-        raise typer.BadParameter(f"{text!r} is no period: write 30s, 10m, 4h or 1d")
+        raise typer.BadParameter(f"{text!r} is not a period: write 30s, 10m, 4h or 1d")
     return float(match[1]) * _UNIT_S[match[2]]
 
 
@@ -152,7 +152,7 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
         ),
     ] = 0.0,
     storm_keys: Annotated[
-        int | None, typer.Option(metavar="N", help="Over how many keys the storm goes.", min=1)
+        int | None, typer.Option(metavar="N", help="How many keys the storm changes.", min=1)
     ] = None,
     seed: Annotated[
         int,
@@ -203,10 +203,10 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
         bool, typer.Option(help="Serve /_instep/, without login, to steer it from outside.")
     ] = False,
     ready_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Written, with the URL, when it serves.")
+        Path | None, typer.Option(metavar="FILE", help="A file to write the URL to when it serves.")
     ] = None,
     output: Annotated[
-        Format, typer.Option("--format", help="How it tells where it is.")
+        Format, typer.Option("--format", help="How it prints its address.")
     ] = Format.TABLE,
 ) -> None:
     """Serve a simulated TAPI provider (TR-548).

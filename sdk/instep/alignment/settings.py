@@ -23,9 +23,11 @@ class AlignmentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     assumed_compaction_delay_s: Seconds = 600.0
     """Where the provider declares none (TR-548 4.3 proposes ten minutes)."""
     sweep_guard_share: Share = 0.5
-    """A sweep of more than this share of a stream's entities is held (A6) …"""
+    """A sweep of more than this share of a stream's entities is held (A6), if it is also more than
+    `sweep_guard_records`.
+    """
     sweep_guard_records: Annotated[int, msgspec.Meta(ge=0)] = 100
-    """… when it is also more than this many."""
+    """A sweep of at most this many entities is never held."""
     sweep_step_records: Count = 2_000
     """Entities removed with one commit, so that new records are never kept waiting for long."""
     heartbeat_s: Seconds = 900.0
@@ -37,11 +39,11 @@ class AlignmentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     is lost (A8): it is too slow for its log, or a clock is wrong.
     """
     lost_retry_s: Seconds = 60.0
-    """Shortest time until a lost stream that is read in time again realigns; it doubles with each
-    such realignment that does not help …
+    """The shortest time until a lost stream that is read in time again realigns. It doubles with
+    each such realignment that does not help.
     """
     lost_retry_max_s: Seconds = 3_600.0
-    """… up to this."""
+    """The time of `lost_retry_s` grows to this at most."""
     rebaseline_min_s: Seconds = 60.0
     """Shortest time between baselines that are read because of unknown tombstones, or of gaps
     between offsets that are known to be sparse (A18).

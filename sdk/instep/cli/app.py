@@ -71,7 +71,7 @@ GROUPS: Final = {
         {"show": ("instep.cli.entities:show", "Show one entity whole.")},
     ),
     "streams": (
-        "See the streams of a store; retire those that are not offered.",
+        "See the streams of a store, and retire lost ones.",
         {
             "list": ("instep.cli.streams:list_", "List streams with their phase."),
             "show": ("instep.cli.streams:show", "Show streams whole."),
@@ -96,14 +96,14 @@ GROUPS: Final = {
         "See numbered sequences, and help those that are stuck.",
         {
             "list": ("instep.cli.sequences:list_", "Show what is received, missing and waiting."),
-            "show": ("instep.cli.sequences:show", "Show what became of each number of one."),
+            "show": ("instep.cli.sequences:show", "Show what became of each number of a sequence."),
             "give-up": (
                 "instep.cli.sequences:give_up",
                 "Go on without the messages that are missing.",
             ),
             "reset": ("instep.cli.sequences:reset", "Let a sequence begin anew."),
             "close": ("instep.cli.sequences:close", "Accept nothing more of a sequence."),
-            "resume": ("instep.cli.sequences:resume", "Let one that has failed go on."),
+            "resume": ("instep.cli.sequences:resume", "Let a failed sequence go on."),
         },
     ),
     "sweep": (
@@ -137,7 +137,7 @@ BELOW: Final = {
 CONFORMANCE: Final = {
     "config": (
         "instep.cli.conformance.command:config",
-        "Judge the peer of a configured consumer; also: conformance CONFIG.",
+        "Judge the peer of a configured consumer.",
     ),
     "report": (
         "instep.cli.conformance.stored:report",

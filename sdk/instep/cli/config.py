@@ -30,7 +30,7 @@ def config(
 ) -> None:
     """Show what a configuration may say: its keys, or a schema for editors.
 
-    Both are made from the code: the plug-ins that are installed have theirs in it.
+    Both include what the installed plug-ins know.
     """
     if keys == schema:
         raise ConfigurationError(

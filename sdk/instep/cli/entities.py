@@ -253,7 +253,7 @@ async def _show(
         raise ConfigurationError(
             f"there is no entity with the key {chosen.key!r}",
             where="KEY",
-            hint="it is a key, not a name: `instep entities --class CLASS` lists them",
+            hint="`instep entities --class CLASS` lists the keys",
         )
 
 

@@ -36,12 +36,12 @@ def new(
         raise ConfigurationError(
             f"{name!r} cannot be the name of a package",
             where="NAME",
-            hint="letters, digits and _, for example my_controller",
+            hint="use letters, digits and _, for example my_controller",
         )
     target = folder or Path(module)
     if target.exists() and any(target.iterdir()):
         raise ConfigurationError(
-            "there is something already", where=str(target), hint="choose another --folder"
+            "the folder is there already", where=str(target), hint="choose another --folder"
         )
     for path, text in _filled(module):
         file = target / path

@@ -133,7 +133,7 @@ def accept(
     """
     if not _DIGEST.fullmatch(digest):
         raise ConfigurationError(
-            f"{digest!r} is no digest",
+            f"{digest!r} is not a digest",
             where="DIGEST",
             hint="`instep quarantine list` and `instep status` show it, with 32 digits",
         )

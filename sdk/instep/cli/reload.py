@@ -44,7 +44,7 @@ def reload(config: ConfigArgument = None, output: FormatOption = Format.TABLE) -
     listen, where = configuration.operations.listen, f"{path}: operations.listen"
     if not listen:
         raise ConfigurationError(
-            "the process is found by its port, and none is configured",
+            "`instep reload` finds the process by its port of operations, and the file has none",
             where=where,
             hint="send SIGHUP to the process instead: kill -HUP, systemctl reload",
         )
@@ -52,7 +52,7 @@ def reload(config: ConfigArgument = None, output: FormatOption = Format.TABLE) -
     before = _status(url)
     pid = int(before["pid"])
     if not _is_ours(pid):
-        raise ReloadError(f"process {pid} is no instep of this user", where=url)
+        raise ReloadError(f"process {pid} is not an `instep run` of this user", where=url)
     os.kill(pid, signal.SIGHUP)
     until_s = time.monotonic() + _WITHIN_S
     while (told := _status(url)["reload"]) == before["reload"]:
@@ -73,7 +73,9 @@ def _status(url: str) -> dict[str, Any]:
             found: dict[str, Any] = json.loads(answer.read())
     except (OSError, ValueError) as error:
         raise ReloadError(
-            f"no process answers: {error}", where=url, hint="does `instep run` run here?"
+            f"no process answers: {error}",
+            where=url,
+            hint="start `instep run` on this machine, or look at `listen` under [operations]",
         ) from error
     return found
 

@@ -82,7 +82,7 @@ def run(
         raise ConfigurationError(
             "--timeout was given without --until-aligned",
             where="run",
-            hint="it bounds the wait until every stream is aligned",
+            hint="add --until-aligned: --timeout says how long it waits",
         )
     outlive_hangup()
     share_one_heap()

@@ -68,7 +68,7 @@ def status(  # noqa: PLR0917 - as many as options
             "--max-unproven",
             metavar="N",
             min=0,
-            help="With --check: end with 1 if more are unproven.",
+            help="With --check: end with 1 if more entities are unproven.",
         ),
     ] = None,
     max_quarantined: Annotated[
@@ -77,13 +77,16 @@ def status(  # noqa: PLR0917 - as many as options
             "--max-quarantined",
             metavar="N",
             min=0,
-            help="With --check: end with 1 if there are more.",
+            help="With --check: end with 1 if quarantine has more records.",
         ),
     ] = None,
     max_dead: Annotated[
         int | None,
         typer.Option(
-            "--max-dead", metavar="N", min=0, help="With --check: end with 1 if there are more."
+            "--max-dead",
+            metavar="N",
+            min=0,
+            help="With --check: end with 1 if the dead letter has more messages.",
         ),
     ] = None,
 ) -> None:

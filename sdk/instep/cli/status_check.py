@@ -44,7 +44,7 @@ def parse_duration(text: str) -> float:
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise ConfigurationError(
-            f"{text!r} is no duration", where="--max-behind", hint="for example 30s, 5m or 1h"
+            f"{text!r} is not a duration", where="--max-behind", hint="write it as 30s, 5m or 1h"
         )
     return float(found[1]) * _UNITS[found[2] or "s"]
 

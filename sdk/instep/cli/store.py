@@ -147,7 +147,7 @@ async def open_store(
     async with open_stores(config, store, consumer, where) as places:
         if len(places) > 1:
             raise ConfigurationError(
-                f"the configuration has {len(places)} stores, and this is about one",
+                f"the configuration has {len(places)} stores, and this command reads one",
                 where=where,
                 hint="choose by --consumer or --store",
             )
@@ -255,9 +255,9 @@ def chosen_of(
     chosen = [one for one in configuration.consumers if consumer in (None, one.name)]
     if not configuration.consumers:
         raise ConfigurationError(
-            "the file has publishers only",
+            "the file has publishers, and no consumer whose store could be read",
             where=str(configuration.path),
-            hint="`instep run` runs them; a store is named by --store",
+            hint="name the store by --store",
         )
     if not chosen:
         known = [one.name for one in configuration.consumers]

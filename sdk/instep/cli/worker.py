@@ -133,9 +133,9 @@ def multi_process_consumer(
     """The consumer of a configuration with several workers. Raises `ConfigurationError`."""
     if not sink.several_processes:
         raise ConfigurationError(
-            "several workers cannot write into this sink",
+            "several workers cannot share this sink",
             where=f"{one.sink.where.removesuffix('.sink')}.workers",
-            hint="leave workers out, or name a SQLite file or a PostgreSQL server",
+            hint="leave workers out, or use a SQLite file or a PostgreSQL server",
             key="workers",
         )
     return MultiProcessConsumer(

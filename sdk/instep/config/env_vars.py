@@ -13,6 +13,7 @@ from instep.errors import ConfigurationError
 __all__ = ["expand", "redact"]
 
 _VARIABLE: Final = re.compile(r"\$\$|\$\{([^}]*)(\}?)")
+_BARE: Final = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*")
 _NAME: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
@@ -27,6 +28,12 @@ def expand(value: Any, where: str, environ: Mapping[str, str]) -> tuple[Any, dic
 
     def walk(value: Any, where: str) -> Any:
         if isinstance(value, str):
+            if _BARE.fullmatch(value):
+                raise ConfigurationError(
+                    "the text begins with $, but names no variable",
+                    where=where,
+                    hint="a variable is written ${NAME}; a dollar sign itself is $$",
+                )
             return _VARIABLE.sub(lambda match: _filled(match, where, environ, values), value)
         if isinstance(value, dict):
             return {key: walk(inner, f"{where}.{key}") for key, inner in value.items()}

@@ -10,13 +10,15 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeGuard, get_type_hints
 
 import msgspec
 
 from instep.config.env_vars import expand, redact
-from instep.config.options import read_table, unknown_key
+from instep.config.options import kind_hint, read_table, unknown_key
+from instep.config.toml_faults import toml_hint
 from instep.errors import ConfigurationError
 from instep.model.limits import Count
 from instep.model.listen import parse_listen
@@ -40,6 +42,7 @@ __all__ = [
 _MAX_BYTES: Final = 1 << 20
 _LISTS: Final = ("consumers", "publishers")
 """The keys of the file that are lists of tables."""
+_NAMED: Final = 'for example name = "optical-east"'
 
 WorkerCount = Annotated[int, msgspec.Meta(ge=1, le=64)]
 
@@ -99,15 +102,15 @@ class PublisherTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     target: dict[str, Any]
     """Where the events go. Its `kind` names a plug-in, which defines the other keys."""
     consumer: str | None = None
-    """Only changes of this consumer …"""
+    """Publish only changes of this consumer."""
     stream: str | None = None
-    """… and of this stream …"""
+    """Publish only changes of this stream."""
     classes: tuple[str, ...] = ()
-    """… and of entities of these classes; empty: of all …"""
+    """Publish only changes of entities of these classes; empty: of all."""
     below: str | None = None
-    """… and of the entity with this uuid and those below it."""
+    """Publish only changes of the entity with this uuid and of those below it."""
     from_now: bool = False
-    """Whether a publisher that is new begins with the next change, not with the oldest."""
+    """Whether a new publisher begins with the next change, and not with the oldest."""
     batch_changes: Count = 500
     """Most events of one batch."""
 
@@ -145,7 +148,8 @@ class PluginConfiguration:
             redact(text, self.values) for text in (error.message, error.where, error.hint)
         )
         # Names of keys, which find the line; other data may have a value.
-        named = {name: error.data[name] for name in ("key", "known") if name in error.data}
+        kept = ("key", "known", "sure")
+        named = {name: error.data[name] for name in kept if name in error.data}
         return type(error)(message, where=where, hint=hint, **named)
 
 
@@ -245,11 +249,17 @@ def _list_of(document: Mapping[str, Any], key: str, place: str) -> list[dict[str
     tables = document.get(key, [])
     if isinstance(tables, dict):
         raise ConfigurationError(
-            f"{key!r} is a single table", where=place, hint=f"write [[{key}]], in two brackets"
+            f"{key!r} is a single table",
+            where=place,
+            hint=f"write [[{key}]], in two brackets",
+            key=key,
         )
     if not isinstance(tables, list) or not all(_is_table(one) for one in tables):
         raise ConfigurationError(
-            f"{key!r} is no list of tables", where=place, hint=f"begin one with a line [[{key}]]"
+            f"{key!r} is not a list of tables",
+            where=place,
+            hint=f"begin one with a line [[{key}]]",
+            key=key,
         )
     return tables
 
@@ -257,7 +267,12 @@ def _list_of(document: Mapping[str, Any], key: str, place: str) -> list[dict[str
 def _publisher(
     table: dict[str, Any], where: str, environ: Mapping[str, str]
 ) -> PublisherConfiguration:
-    target = _part(_needed(table, "target", where), f"{where}.target", environ)
+    _only_known(table, PublisherTable.__struct_fields__, where)
+    target = _part(
+        _needed(table, "target", where, "begin it with a line [publishers.target]"),
+        f"{where}.target",
+        environ,
+    )
     filled, values = expand(table, where, environ)
     try:
         read = read_table(PublisherTable, filled, where, required={"store": "sqlite:///network.db"})
@@ -280,13 +295,13 @@ def _parsed(path: Path, place: str) -> dict[str, Any]:
         raise ConfigurationError(
             f"the file cannot be read: {error.strerror}",
             where=place,
-            hint="it has to be a file that this user may read",
+            hint="give this user the right to read it",
         ) from None
     if len(raw) > _MAX_BYTES:
         raise ConfigurationError(
             f"the file is over {_MAX_BYTES:,} bytes",
             where=place,
-            hint="is it a configuration file?",
+            hint="look whether it is a configuration file",
         )
     try:
         # Some editors begin a file with a byte order mark.
@@ -300,11 +315,13 @@ def _parsed(path: Path, place: str) -> dict[str, Any]:
         raise ConfigurationError(
             f"the file is not TOML: {error}",
             where=place,
-            hint="correct that line (https://toml.io describes the format)",
+            hint=toml_hint(raw.decode("utf-8-sig"), str(error)),
         ) from None
     except RecursionError:
         raise ConfigurationError(
-            "the file is nested too deeply", where=place, hint="is it a configuration file?"
+            "the file is nested too deeply",
+            where=place,
+            hint="look whether it is a configuration file",
         ) from None
 
 
@@ -314,19 +331,28 @@ def _consumer(
     placing = _Placing.__struct_fields__
     judging = _Judging.__struct_fields__
     _only_known(table, ("name", "source", "sink", *placing, *judging, "settings"), where)
-    name, _ = expand(_needed(table, "name", where), f"{where}.name", environ)
+    name = _needed(table, "name", where, _NAMED)
+    name, _ = expand(name, f"{where}.name", environ)
     if not isinstance(name, str) or not name.strip():
         raise ConfigurationError(
-            "the name is not a text with something in it",
+            "the name is not a text, or it is empty",
             where=f"{where}.name",
-            hint='for example name = "optical-east"',
+            hint=_NAMED,
         )
     settings = table.get("settings", {})
     placed = _placing(table, where, environ, default)
+    source, sink = (
+        _part(
+            _needed(table, part, where, f"begin it with a line [consumers.{part}]"),
+            f"{where}.{part}",
+            environ,
+        )
+        for part in ("source", "sink")
+    )
     return ConsumerConfiguration(
         name,
-        _part(_needed(table, "source", where), f"{where}.source", environ),
-        _part(_needed(table, "sink", where), f"{where}.sink", environ),
+        source,
+        sink,
         _settings(settings, f"{where}.settings", environ),
         workers=placed.workers,
         isolation=placed.isolation,
@@ -336,15 +362,20 @@ def _consumer(
 
 
 def _part(table: Any, where: str, environ: Mapping[str, str]) -> PluginConfiguration:
+    part = where.rpartition(".")[2]
+    kinds = entry_points(group=f"instep.{part}s").names
     if not _is_table(table):
+        listed = ", ".join(sorted(kinds))
         raise ConfigurationError(
-            "this is not a table", where=where, hint='for example sink = { kind = "sql", … }'
+            "this is not a table",
+            where=where,
+            hint=f"write {part} = {{ kind = …, … }}; kinds: {listed}",
         )
     filled, values = expand(table, where, environ)
-    kind = _needed(filled, "kind", where)
+    kind = _needed(filled, "kind", where, kind_hint(table, kinds))
     if not isinstance(kind, str) or not kind:
         raise ConfigurationError(
-            "the kind is not a text", where=f"{where}.kind", hint='for example kind = "sql"'
+            "the kind is not a text", where=f"{where}.kind", hint=kind_hint({}, kinds)
         )
     return PluginConfiguration(kind, where, _without_kind(filled), _without_kind(table), values)
 
@@ -359,14 +390,14 @@ def _placing(
     placing = read_table(_Placing, given, where)
     if placing.memory_limit_bytes and sys.platform != "linux":
         raise ConfigurationError(
-            "the memory of a process is known on Linux only",
+            "a memory limit needs Linux",
             where=f"{where}.memory_limit_bytes",
             hint="leave it out, and limit the service as a whole",
             key="memory_limit_bytes",
         )
     if placing.memory_limit_bytes and placing.isolation is Isolation.NONE:
         raise ConfigurationError(
-            "a memory limit is of a process, and this consumer has none of its own",
+            "a memory limit needs a consumer with a process of its own",
             where=f"{where}.memory_limit_bytes",
             hint='write isolation = "process" beside it',
             key="memory_limit_bytes",
@@ -381,7 +412,7 @@ def _judged(table: dict[str, Any], where: str, environ: Mapping[str, str]) -> bo
     judged = read_table(_Judging, given, where).conformance
     if judged and table.get("workers", 1) != 1:
         raise ConfigurationError(
-            "several workers share the streams, and each would judge a part of them",
+            "conformance cannot be judged with several workers: each sees a part of the streams",
             where=f"{where}.conformance",
             hint="leave workers out, or judge beside them: instep conformance CONFIG",
             key="conformance",
@@ -415,9 +446,9 @@ def _only_known(table: Mapping[str, Any], known: Iterable[str], where: str) -> N
             raise unknown_key(key, known, where)
 
 
-def _needed(table: Mapping[str, Any], key: str, where: str) -> Any:
+def _needed(table: Mapping[str, Any], key: str, where: str, hint: str) -> Any:
     if key not in table:
-        raise ConfigurationError(f"the key {key!r} is missing", where=where, hint=f"add {key} = …")
+        raise ConfigurationError(f"the key {key!r} is missing", where=where, hint=hint)
     return table[key]
 
 

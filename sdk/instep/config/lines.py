@@ -54,7 +54,7 @@ def find_line(text: str, path: str) -> int | None:
         found: list[tuple[str | int, ...]] = []
         if header := _HEADER.match(line):
             table = _header(header[2], counts, of_array=header[1] == "[[")
-            found.append(table)
+            found += [table, wanted] if (*wanted, 0) == table else [table]
         elif assigned := _KEY.match(line):
             at = (*table, *_names(assigned[1]))
             found.append(at)

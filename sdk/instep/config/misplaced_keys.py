@@ -18,24 +18,29 @@ _MOST: Final = 3
 
 def with_place(error: ConfigurationError) -> str:
     """What to do about an error. For an unknown key that another table of the same file may have,
-    that table comes first: one of the core, or of a plug-in that the file names.
+    that table comes first: one of the core, or of a plug-in that the file names. Not where the key
+    is surely a slip of one that is known there.
     """
     path, key = file_of(error.where), error.data.get("key")
-    if path is None or "known" not in error.data:
+    if path is None or "known" not in error.data or error.data.get("sure"):
         return error.hint
     try:
         kinds = set(_kinds(tomllib.loads(path.read_text(encoding="utf-8-sig"))))
     except (OSError, ValueError):
         return error.hint
-    found = (
-        _written(table)
+    usable = [
+        table
         for table in tables()
-        if any(one.name == key for one in table.keys)
-        and (not table.plugin or (table.path.split(".")[1], table.plugin) in kinds)
-    )
-    places = list(dict.fromkeys(found))
+        if not table.plugin or (table.path.split(".")[1], table.plugin) in kinds
+    ]
+    found = [table for table in usable if any(one.name == key for one in table.keys)]
+    places = list(dict.fromkeys(map(_written, found)))
     if not 0 < len(places) <= _MOST:
         return error.hint
+    paths = {table.path for table in usable}
+    if str(path) == error.where and all(f"{one.path}.{key}" in paths for one in found):
+        # It is a table itself, at the top of the file.
+        return f"write {' or '.join(sorted({f'[{one.path}.{key}]' for one in found}))}"
     return f"it belongs in {' or '.join(places)}; known keys: {', '.join(error.data['known'])}"
 
 

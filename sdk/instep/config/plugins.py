@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from importlib.metadata import entry_points
@@ -113,7 +114,7 @@ def store_plugin(url: str) -> SinkPlugin:
     raise ConfigurationError(
         f"no installed sink reads a URL that begins with {scheme!r}"
         if scheme
-        else "this is no URL",
+        else "this is not a URL",
         where="--store",
         hint=f"for example sqlite:///network.db; sinks installed: {', '.join(kinds)}",
     )
@@ -285,10 +286,12 @@ def _loaded(group: str, kind: str, where: str) -> Any:
             raise ConfigurationError(
                 f"there is no {what} of kind {kind!r}", where=where, hint=other, kind=kind
             )
+        close = difflib.get_close_matches(kind.lower(), points, n=1)
+        guess = f"did you mean {close[0]!r}? " if close else ""
         raise ConfigurationError(
             f"there is no {what} of kind {kind!r}",
             where=where,
-            hint=f"{what}s installed: {', '.join(sorted(points)) or 'none'}",
+            hint=f"{guess}{what}s installed: {', '.join(sorted(points)) or 'none'}",
             kind=kind,
             installed=sorted(points),
         )

@@ -77,7 +77,7 @@ def _parts(options: Mapping[str, Any], where: str) -> list[PluginConfiguration]:
         kind = table.get("kind") if isinstance(table, dict) else None
         if not isinstance(kind, str) or kind == "tee":
             raise ConfigurationError(
-                "this is no sink: its kind is missing, or a tee itself",
+                "this cannot be a sink of a tee: its kind is missing, or it is a tee itself",
                 where=place,
                 hint=TEE_EXAMPLE,
             )

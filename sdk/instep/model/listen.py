@@ -24,7 +24,7 @@ def parse_listen(text: str, where: str) -> tuple[str, int]:
         else:
             return host, int(port)
     raise ConfigurationError(
-        f"{text!r} is no address to listen on",
+        f"{text!r} is not an address to listen on",
         where=where,
         hint='for example listen = "127.0.0.1:9464", or "0.0.0.0:9464" for all interfaces',
         key="listen",

@@ -166,6 +166,7 @@ class RecordChunk(msgspec.Struct, frozen=True, gc=False):
     deviations: dict[str, int] = {}
     """Departures from the specification seen in these frames: kind → count (A10)."""
     size_bytes: int = 0
+    """Bytes of its bodies, for the bound in bytes of what is read ahead; 0 counts for nothing."""
     decoder: Callable[[Sequence[RecordHeader]], DecodedRecords] | None = None
     """Decodes any of `records`, in order. Pure; bad input never raises."""
     whole: bool = True

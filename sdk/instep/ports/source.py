@@ -55,6 +55,9 @@ class Feed(ABC):
     async def receive(self) -> RecordChunk:
         """Wait for records, and return what has arrived, in order, up to the feed's own bound.
 
+        It does not wait for more: one record is a chunk, too. A chunk is buffered and committed
+        whole, so it should have a few thousand records at most.
+
         A feed that has detected that the stream must be realigned sets `RecordChunk.realign`.
         Only one task calls it at a time. Cancelling it loses nothing: the next call returns what
         this one would have. Raises `SourceError` when the connection is over, and not before all

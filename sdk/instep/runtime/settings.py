@@ -33,9 +33,9 @@ class IntakeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     group_messages: Count = 2_000
     """Most messages of one commit, which takes what was queued during the previous one."""
     queue_messages: Count = 10_000
-    """Most messages queued for their commit; further ones are refused at once …"""
+    """Most messages queued for their commit; further ones are refused at once."""
     queue_bytes: Count = 64 * 1024 * 1024
-    """… and most bytes of them."""
+    """Most bytes of the messages queued for their commit; further ones are refused at once."""
     answer_within_s: Seconds = 10.0
     """A message that is not durable after this time is refused, and the sender sends it again."""
     scopes_in_memory: Count = 10_000
@@ -43,44 +43,53 @@ class IntakeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ticks_at_once: Count = 256
     """Most sequences whose gaps and deadlines are handled in one commit."""
     limit_sequences: Count = 1_000_000
-    """Most sequences that are kept; the first message of a further one is refused …"""
+    """Most sequences that are kept; the first message of a further one is refused."""
     limit_sequences_per_sender: Count = 100_000
-    """… and most of one sender."""
+    """Most sequences of one sender that are kept."""
     limit_buffered_messages: Count = 100_000
-    """Most messages buffered behind gaps, in all sequences; further ones are refused …"""
+    """Most messages buffered behind gaps, in all sequences; further ones are refused."""
     limit_buffered_messages_per_sender: Count = 20_000
-    """… and most of one sender."""
+    """Most messages of one sender buffered behind gaps."""
     limit_buffered_bytes: Count = 1024 * 1024 * 1024
-    """Most bytes of them …"""
+    """Most bytes of the messages buffered behind gaps, in all sequences."""
     limit_buffered_bytes_per_sender: Count = 128 * 1024 * 1024
-    """… and most of one sender."""
+    """Most bytes of the messages of one sender buffered behind gaps."""
     limit_dead_messages: Count = 200_000
     """Most messages in the dead letter. A message behind a gap may end there, so it takes a place
-    when it is accepted: where there is none left, its sender is refused …"""
+    when it is accepted. Where no place is left, its sender is refused.
+    """
     limit_dead_messages_per_sender: _Share = 0
-    """… and most of one sender; 0: a tenth of all …"""
+    """Most messages of one sender in the dead letter; 0: a tenth of all."""
     limit_dead_messages_per_sequence: _Share = 0
-    """… and of one sequence; 0: as of one sender."""
+    """Most messages of one sequence in the dead letter; 0: as of one sender."""
     limit_dead_bytes: Count = 2 * 1024 * 1024 * 1024
-    """Most bytes of them …"""
+    """Most bytes of the messages in the dead letter."""
     limit_dead_bytes_per_sender: _Share = 0
-    """… and most of one sender; 0: a tenth of all …"""
+    """Most bytes of the messages of one sender in the dead letter; 0: a tenth of all."""
     limit_dead_bytes_per_sequence: _Share = 0
-    """… and of one sequence; 0: as of one sender."""
+    """Most bytes of the messages of one sequence in the dead letter; 0: as of one sender."""
     warn_dead_after_s: Seconds = 86_400.0
-    """A message that is longer in the dead letter is told, once, by an event; it stays."""
+    """A message that is in the dead letter for longer than this is reported once, by an event. It
+    stays there.
+    """
     effects_waiting: Count = 10_000
     """Most queued requests and reports to the peers; the oldest are reported and dropped."""
     effects_at_once: Count = 64
-    """Most requests and reports to the peers under way at the same time …"""
+    """Most requests and reports to the peers under way at the same time."""
     effects_per_peer: Count = 2
-    """… and to one peer, so that a peer that does not respond delays no other."""
+    """Most requests and reports under way to one peer, so that a peer that does not respond delays
+    no other.
+    """
     effects_attempts: Count = 5
     """The number of attempts to send a report that a peer must get."""
     effects_retry_initial_s: Seconds = 1.0
-    """Longest wait before the second attempt; it doubles with each failure …"""
+    """The longest wait before the second attempt to send a report. The wait doubles with each
+    failure.
+    """
     effects_retry_max_s: Seconds = 60.0
-    """… up to this. Up to half of a wait is left off by chance."""
+    """The wait between attempts to send a report grows to this at most. A random part of each wait,
+    up to half of it, is left out.
+    """
     deliver_messages: Count = 200
     """Most messages passed to the handler in one transaction: receiving waits for it."""
     poll_s: Seconds = 1.0
@@ -90,9 +99,12 @@ class IntakeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     handler_attempts: Count = 5
     """The number of attempts of a handler before the message goes to quarantine."""
     handler_retry_initial_s: Seconds = 0.2
-    """Longest wait before the second attempt; it doubles with each failure …"""
+    """The longest wait before the second attempt of a handler. The wait doubles with each failure.
+    """
     handler_retry_max_s: Seconds = 30.0
-    """… up to this. Up to half of a wait is left off by chance."""
+    """The wait between attempts of a handler grows to this at most. A random part of each wait, up
+    to half of it, is left out.
+    """
     on_handler_failure: OnHandlerFailure = OnHandlerFailure.BLOCK
     """BLOCK by default: delivery out of order must be chosen."""
 
@@ -130,10 +142,13 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """The longest time in seconds that a stream waits for those before it, such as a paused one. It
     does not wait for one that cannot connect."""
     reconnect_initial_s: Seconds = 0.5
-    """Longest wait before the first new attempt to connect; it doubles with each failure …"""
+    """The longest wait before the first new attempt to connect. The wait doubles with each failure.
+    """
     reconnect_max_s: Seconds = 30.0
-    """… up to this. Up to half of a wait is left off by chance. Where several connections in a row
-    came no further, half of this is the longest wait."""
+    """The wait between attempts to connect grows to this at most. A random part of each wait, up to
+    half of it, is left out. Where several connections in a row came no further, half of this is the
+    longest wait.
+    """
     reconnect_late_s: Seconds = 300.0
     """Longest wait after an error that only the provider or a new configuration can end: a
     redirect, 403, a frame or answer over its limit, a certificate. It ends the consumer where

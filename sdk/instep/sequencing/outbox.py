@@ -39,9 +39,9 @@ class OutboxSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """After this many sendings to a recipient that can be reached, and another `resend_after_s`, a
     message is given up for it."""
     limit_messages: int = 10_000
-    """Most messages that are kept; the next one is refused …"""
+    """Most messages that are kept; the next one is refused."""
     limit_bytes: int = 64 * 1024 * 1024
-    """… and most bytes of them."""
+    """Most bytes of the messages that are kept; the next one is refused."""
 
 
 class OutboxFullError(InstepError):

@@ -112,9 +112,9 @@ class SequencerSettings(
     its number is next and it is released (WS-Reliability 1.1).
     """
     limit_messages: int = 10_000
-    """Most messages that are buffered behind a gap; the next one is refused (S8) …"""
+    """Most messages that are buffered behind a gap; the next one is refused (S8)."""
     limit_bytes: int = 64 * 1024 * 1024
-    """… and most bytes of them."""
+    """Most bytes of the messages that are buffered behind a gap; the next one is refused (S8)."""
     limit_gaps: int = 10_000
     """Most ranges of numbers remembered for good; a sequence with more holes has failed."""
     limit_jump: Annotated[int, msgspec.Meta(ge=0)] = 1_000_000
@@ -123,9 +123,10 @@ class SequencerSettings(
     """The sequence ends when nothing arrived for this long (S10); 0: never."""
     on_timeout: TimeoutBehavior = TimeoutBehavior.CLOSE
     keep_ended_s: _Duration = 7 * 86_400.0
-    """How long at least an ended sequence is remembered, because copies may arrive; after it the
-    name is unknown again (S10) …"""
+    """How long at least an ended sequence is remembered, because copies may arrive. After it the
+    name is unknown again (S10).
+    """
     keep_copies_s: _Duration = 30 * 86_400.0
-    """… and how long at most where a message's own deadline is later: until then, copies may
-    arrive (WS-Reliability).
+    """How long at most an ended sequence is remembered where a message's own deadline is later than
+    `keep_ended_s`: until then, copies may arrive (WS-Reliability).
     """

@@ -82,7 +82,7 @@ def run(
         raise ConfigurationError(
             f"the configuration names {len(found)} lakes",
             where="--listen",
-            hint="it is of one lake",
+            hint="this command works on one lake: give each a configuration of its own",
         )
     stop = threading.Event()
     watch = LakeHealthTracker(found[0].consumer)
@@ -147,7 +147,10 @@ def rebuild(
 def feed(
     config: ConfigArgument = None, tables: _Tables = None, output: FormatOption = Format.TABLE
 ) -> None:
-    """Let Delta keep a change data feed, for readers that follow tables."""
+    """Let Delta keep a change data feed.
+
+    Readers that follow a table need it.
+    """
 
     def keep(made: Lake) -> None:
         _print([{"table": name} for name in made.feed()], output)

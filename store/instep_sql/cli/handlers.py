@@ -68,7 +68,10 @@ def list_(
     limit: LimitOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List the handlers of changes: how far each has come with each stream, and what blocks it."""
+    """List the handlers of changes.
+
+    It shows how far each has come with each stream, and what blocks it.
+    """
     columns = [Column("Handler", ratio=2, overflow="fold")]
     columns += [Column("Stream", ratio=3, overflow="fold")]
     columns += [Column(name, width=8, justify="right") for name in ("Cursor", "Failed")]
@@ -96,7 +99,7 @@ def failed(
     limit: LimitOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List the changes that handlers could not handle, the oldest first, with the reason.
+    """List failed changes with the reason, oldest first.
 
     `--format jsonl` shows each change whole, with its body.
     """
@@ -128,7 +131,10 @@ def retry(
     handler: _NAME = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Let handlers try failed changes again; the process with the handler does it, now or later."""
+    """Let handlers try failed changes again.
+
+    The process with the handler does it, now or later.
+    """
     chosen = _checked("retry", ids, everything, handler, stream)
     count = asyncio.run(_each(config, store, consumer, chosen, "retry", SqlReader.retry_change))
     _told("asked for again", count, output)
@@ -145,7 +151,10 @@ def drop(  # noqa: PLR0917 - options, given by name on the command line
     yes: Annotated[bool, typer.Option("--yes", help="They are lost for good: yes.")] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Forget failed changes for good, so that a blocked handler goes on without them."""
+    """Forget failed changes for good.
+
+    A handler that they block goes on without them.
+    """
     chosen = _checked("drop", ids, everything, handler, stream)
     if not yes:
         raise ConfigurationError(

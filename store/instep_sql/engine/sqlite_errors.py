@@ -68,7 +68,7 @@ def sink_error(error: BaseException, where: str, has_wal: Callable[[], bool]) ->
         return StoreUnavailableError(str(orig), where=where, hint=hint)
     if code == sqlite3.SQLITE_CANTOPEN and has_wal():
         return SinkError(
-            "the database cannot be opened: its -wal takes another file beside it",
+            "the database cannot be opened: its -wal needs a -shm file beside it",
             where=where,
             hint="copy the file and its -wal to a folder that this user may write in",
             **facts,

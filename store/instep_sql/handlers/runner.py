@@ -59,7 +59,9 @@ class HandlerRunner:
     ) -> None:
         names = [one.name for one in handlers]
         if len(names) > len(set(names)):
-            raise ConfigurationError("two handlers have one name", where="SqlStore", key="handlers")
+            raise ConfigurationError(
+                "two handlers have the same name", where="SqlStore", key="handlers"
+            )
         if handlers and options.journal not in (Journal.BODIES, Journal.PREVIOUS):
             raise ConfigurationError(
                 "a handler is given the changes that the journal keeps, and it keeps no bodies",

@@ -129,7 +129,7 @@ def rebuild(connection: Connection, dialect: Dialect, projection: Projection, no
 
 @contextmanager
 def _understood(dialect: Dialect, projection: Projection) -> Iterator[None]:
-    """Raise `ConfigurationError` where the database can have no such table: names that are too long
+    """Raise `ConfigurationError` where the database refuses such a table: names that are too long
     or taken by itself, too many columns, a type that it lacks.
     """
     try:
@@ -139,7 +139,7 @@ def _understood(dialect: Dialect, projection: Projection) -> Iterator[None]:
             raise
         reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
         raise ConfigurationError(
-            f"the database can have no such table: {reason}",
+            f"the database refuses such a table: {reason}",
             where=f"{dialect.where}: the projection {projection.name!r}",
             hint="name its table and its columns otherwise, and look at their types",
             key="projections",

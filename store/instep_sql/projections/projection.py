@@ -182,7 +182,7 @@ class Projection:
                 bad = next((one for one in pointers if not one.startswith("/")), None)
                 if bad is not None:
                     raise ConfigurationError(
-                        f"{bad!r} is no JSON Pointer (RFC 6901), for column {name!r}",
+                        f"{bad!r} is not a JSON Pointer (RFC 6901), for column {name!r}",
                         where=where,
                         hint='one begins with "/", for example "/layer-qualifier"',
                     )
@@ -257,7 +257,7 @@ def _table_of(table: FromClause | type[Any]) -> Table:
     found = getattr(table, "__table__", table)
     if not isinstance(found, Table):
         raise ConfigurationError(
-            f"{table!r} is no table, nor a class that is mapped to one",
+            f"{table!r} is neither a table nor a class that is mapped to one",
             where="a projection",
             hint="give a sqlalchemy.Table, or a class of your declarative base",
         )

@@ -43,26 +43,26 @@ GOOD = {
         (
             {"endpoint": "127.0.0.1:8548"},
             "consumers[0].source.endpoints",
-            "'127.0.0.1:8548' is no URL of http:// or https://",
+            "'127.0.0.1:8548' is not a URL of http:// or https://",
             "write http://127.0.0.1:8548 or https://127.0.0.1:8548",
         ),
         (
             {"more": ', journal = "all"'},
             "consumers[0].sink",
-            "the key 'journal' is not usable: Invalid enum value 'all'",
+            "the key 'journal' is not usable: 'all' is none of its values",
             '"off", "changes", "bodies" or "previous"',
         ),
         (
             {"more": ', synchronous = "off"'},
             "consumers[0].sink",
-            "the key 'synchronous' is not usable: Invalid enum value 'off'",
+            "the key 'synchronous' is not usable: 'off' is none of its values",
             '"full" or "normal"',
         ),
         (
             {"more": ', cache_bytes = "4 MB"'},
             "consumers[0].sink",
             "the key 'cache_bytes' is not usable: Expected a whole number, got a text",
-            "write a whole number",
+            "write the bytes as a number, without quotation marks",
         ),
         (
             {"settings": '[consumers.settings]\nbatch_records = "many"'},
@@ -161,7 +161,7 @@ def test_a_file_that_cannot_be_used(
 @pytest.mark.parametrize("command", ["discover", "follow", "init"])
 def test_an_address_without_a_scheme(command: str) -> None:
     error = failed(instep(command, "127.0.0.1:8548"), 2)
-    assert "error: '127.0.0.1:8548' is no URL of http:// or https://" in error
+    assert "error: '127.0.0.1:8548' is not a URL of http:// or https://" in error
     assert "where: URL" in error
     assert "to do: write http://127.0.0.1:8548 or https://127.0.0.1:8548" in error
 
@@ -169,7 +169,7 @@ def test_an_address_without_a_scheme(command: str) -> None:
 def test_a_provider_that_does_not_run() -> None:
     error = failed(instep("discover", "http://127.0.0.1:1"), 1)
     assert "error: the connection is refused" in error
-    assert "to do: check that it runs, and its port" in error
+    assert "to do: check that the server runs, and that the port is right" in error
 
 
 def test_a_stream_that_is_not_there(tmp_path: Path) -> None:

@@ -323,7 +323,7 @@ def test_a_fatal_error_is_told_as_without(tmp_path: Path) -> None:
         (
             'isolation = "process"\n',
             "memory_limit_bytes = 9\n",
-            "this consumer has none of its own",
+            "needs a consumer with a process of its own",
         ),
         ('isolation = "process"\n', "isolate = true\n", "unknown key 'isolate'"),
     ],

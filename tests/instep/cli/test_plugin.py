@@ -77,4 +77,4 @@ def test_a_name_that_is_no_package_is_refused(name: str) -> None:
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("mine")
     told = failed(instep("plugin", "new", "mine", "--folder", str(tmp_path)), 2)
-    assert "there is something already" in told
+    assert "the folder is there already" in told

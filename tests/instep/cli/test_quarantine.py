@@ -111,7 +111,7 @@ def test_a_record_that_is_accepted_as_lost_keeps_nothing_back(tmp_path: Path) ->
     assert one["accepted_at"] is not None
     other = instep("quarantine", "accept", "0" * 32, "--store", url)
     assert (other.exit_code, other.stdout) == (1, "0 accepted\n")
-    assert "'x' is no digest" in failed(instep("quarantine", "accept", "x", "--store", url), 2)
+    assert "'x' is not a digest" in failed(instep("quarantine", "accept", "x", "--store", url), 2)
 
 
 def test_dropping_needs_to_know_what_and_a_yes(tmp_path: Path) -> None:

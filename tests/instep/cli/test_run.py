@@ -404,7 +404,7 @@ def test_workers_end_when_their_consumer_is_killed(tmp_path: Path, provider: str
     ("workers", "database", "told"),
     [
         (0, "", "the key 'workers' is not usable"),
-        (2, ":memory:", "several workers cannot write into this sink"),
+        (2, ":memory:", "several workers cannot share this sink"),
     ],
 )
 def test_workers_that_cannot_be_end_with_2(

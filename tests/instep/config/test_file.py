@@ -41,7 +41,7 @@ def refused(file: Path, text: str) -> ConfigurationError:
 def test_the_peer_of_several_workers_is_not_judged(file: Path) -> None:
     text = GOOD.replace('name = "east"', 'name = "east"\nconformance = true\nworkers = 2')
     error = refused(file, text)
-    assert "several workers share the streams" in error.message
+    assert "cannot be judged with several workers" in error.message
     assert error.where == f"{file}: consumers[0].conformance"
     assert "instep conformance CONFIG" in error.hint
 
@@ -151,11 +151,11 @@ def test_a_setting_of_another_type_is_refused(
     [
         ("", "no consumer is configured"),
         ("consumers = []", "no consumer is configured"),
-        ("consumers = [1]", "'consumers' is no list of tables"),
+        ("consumers = [1]", "'consumers' is not a list of tables"),
         ("[consumers]", "'consumers' is a single table"),
         ("[[consumers]]", "the key 'name' is missing"),
-        ('[[consumers]]\nname = ""', "the name is not a text with something in it"),
-        ("[[consumers]]\nname = 3", "the name is not a text with something in it"),
+        ('[[consumers]]\nname = ""', "the name is not a text, or it is empty"),
+        ("[[consumers]]\nname = 3", "the name is not a text, or it is empty"),
         ('[[consumers]]\nname = "a"', "the key 'source' is missing"),
         ('[[consumers]]\nname = "a"\nsource = 3\nsink = 3', "this is not a table"),
         ('[[consumers]]\nname = "a"\nsource = {}\nsink = {}', "the key 'kind' is missing"),

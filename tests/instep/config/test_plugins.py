@@ -49,7 +49,9 @@ def test_an_unknown_kind_is_refused_with_what_is_installed() -> None:
         plugins.source_plugin("tappi", "f: source.kind")
     assert caught.value.message == "there is no source of kind 'tappi'"
     assert caught.value.where == "f: source.kind"
-    assert caught.value.hint == "sources installed: didcomm, gone, nats, odd, sdpi, tapi, wsr, wsrm"
+    assert caught.value.hint == (
+        "did you mean 'tapi'? sources installed: didcomm, gone, nats, odd, sdpi, tapi, wsr, wsrm"
+    )
 
 
 def test_a_broken_plugin_names_its_distribution() -> None:
@@ -69,7 +71,10 @@ def test_a_url_that_no_sink_reads_shows_no_password(monkeypatch: pytest.MonkeyPa
             return False
 
     monkeypatch.setattr(plugins, "sink_plugin", lambda *_: Deaf())
-    for url, message in (("oracle://u:pw@host/db", "'oracle'"), ("network.db", "this is no URL")):
+    for url, message in (
+        ("oracle://u:pw@host/db", "'oracle'"),
+        ("network.db", "this is not a URL"),
+    ):
         with pytest.raises(ConfigurationError) as caught:
             plugins.store_plugin(url)
         assert message in caught.value.message

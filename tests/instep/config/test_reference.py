@@ -66,3 +66,13 @@ def test_a_secret_is_shown_as_a_text_without_a_value() -> None:
         if key.name == "token"
     )
     assert (token.type, token.default) == ("text", None)
+
+
+def test_the_meaning_of_a_key_is_read_alone() -> None:
+    cut = [
+        f"{table.heading} {key.name}"
+        for table in tables()
+        for key in table.keys
+        if not key.meaning or key.meaning.startswith("…")
+    ]
+    assert cut == []

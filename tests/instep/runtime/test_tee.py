@@ -300,7 +300,7 @@ def test_options_are_checked_place_by_place() -> None:
     wrong: list[tuple[dict[str, object], str]] = [
         ({}, "two sinks or more"),
         ({"sinks": [good]}, "two sinks or more"),
-        ({"sinks": [good, {"url": "sqlite://"}]}, r"x.sinks\[1\]: this is no sink"),
+        ({"sinks": [good, {"url": "sqlite://"}]}, r"x.sinks\[1\]: this cannot be a sink of a tee"),
         ({"sinks": [good, {"kind": "sql", "ur": ""}]}, r"x.sinks\[1\]: unknown key 'ur'"),
         ({"sink": [good, good]}, "unknown key 'sink'"),
     ]

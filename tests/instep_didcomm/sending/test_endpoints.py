@@ -38,5 +38,5 @@ async def test_what_a_document_states_is_taken_without_query_and_login() -> None
 async def test_an_endpoint_that_is_no_url_is_an_error_of_ours(endpoint: str) -> None:
     did, _ = new_identity(endpoint)
     resolver = EndpointResolver((), DidDocuments([]), follow_documents=True)
-    with pytest.raises(SourceError, match="no URL"):
+    with pytest.raises(SourceError, match="not a URL"):
         await resolver.endpoint(did)

@@ -215,9 +215,15 @@ def test_the_plug_in_checks_and_builds() -> None:
         ({"url": "file://lake"}, "three slashes"),
         ({"url": "file:///lake", "writer": "java"}, "'writer' is not usable"),
         ({"url": "file:///lake", "ur": 1}, "unknown key 'ur'"),
-        ({"url": "file:///lake", "database": "net"}, "only Spark knows databases"),
-        ({"url": "file:///lake", "writer": "spark", "database": "a-b"}, "no name of a database"),
-        ({"url": "file:///lake", "managed": True}, "only tables of a database are managed"),
+        (
+            {"url": "file:///lake", "database": "net"},
+            "the key 'database' needs Spark as the writer",
+        ),
+        (
+            {"url": "file:///lake", "writer": "spark", "database": "a-b"},
+            "not the name of a database",
+        ),
+        ({"url": "file:///lake", "managed": True}, "the key 'managed' needs a database"),
         (
             {"url": "file:///it's", "writer": "spark", "database": "net"},
             "a character that SQL may read otherwise",

@@ -320,7 +320,7 @@ async def test_wrong_handlers_are_refused(database: str) -> None:
     with pytest.raises(ConfigurationError, match="keeps no bodies") as caught:
         SqlStore(database, handlers=[handler])
     assert 'journal="bodies"' in caught.value.hint
-    with pytest.raises(ConfigurationError, match="two handlers have one name"):
+    with pytest.raises(ConfigurationError, match="two handlers have the same name"):
         SqlStore(database, journal="bodies", handlers=[handler, handler])
     with pytest.raises(ConfigurationError, match="classes is the text"):
         Outbox().handler(classes="NODE")

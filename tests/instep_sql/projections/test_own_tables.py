@@ -196,7 +196,7 @@ async def test_several_rows_need_an_index() -> None:
     Projection(table(Index("i", "entity_id")), {"PORT": names_of})
     with pytest.raises(ConfigurationError, match="begins with the column 'entity_id'"):
         Projection(table(), {"PORT": names_of})
-    with pytest.raises(ConfigurationError, match="is no table, nor a class"):
+    with pytest.raises(ConfigurationError, match="is neither a table nor a class"):
         Projection(dict, {"PORT": names_of})
 
 

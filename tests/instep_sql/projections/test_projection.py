@@ -139,8 +139,8 @@ def test_what_a_function_raises_is_the_reason() -> None:
         (table_of(), {}, "it has no class"),
         (table_of(), {"NODE": {"other": "/a"}}, "no column 'other'"),
         (table_of(), {"NODE": {"entity_id": "/a"}}, "no column 'entity_id'"),
-        (table_of(), {"NODE": {"value": "a"}}, "'a' is no JSON Pointer"),
-        (table_of(), {"NODE": {"value": Field("a.b")}}, "'a.b' is no JSON Pointer"),
+        (table_of(), {"NODE": {"value": "a"}}, "'a' is not a JSON Pointer"),
+        (table_of(), {"NODE": {"value": Field("a.b")}}, "'a.b' is not a JSON Pointer"),
         (table_of(LargeBinary()), {"NODE": {"value": "/a"}}, "cannot be filled"),
     ],
 )

@@ -171,7 +171,7 @@ async def test_logins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("ftp://h",), "is no URL of http:// or https://"),
+        (("ftp://h",), "is not a URL of http:// or https://"),
         (("http://h", "--ca", "/no/such.pem"), "no such file: /no/such.pem"),
         (("http://h", "--auth-config", "/no/such.toml"), "/no/such.toml"),
     ],

@@ -73,7 +73,7 @@ async def test_a_file_that_is_there_is_kept(tmp_path: Path) -> None:
     async with provider() as url:
         code, out, err = await instep("init", url, INSTEP_CONFIG=str(path))
         assert (code, out, path.read_text()) == (2, "", "mine")
-        assert "the file is there already" in err
+        assert "the file exists already" in err
         assert "--force" in err
         assert (await instep("init", url, "--force", INSTEP_CONFIG=str(path)))[0] == 0
     assert "[[consumers]]" in path.read_text()

@@ -25,13 +25,14 @@ def monitor(
         typer.Option("--url", metavar="URL", help="The port of a process: http://127.0.0.1:9464."),
     ] = None,
     every_s: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", min=0.2, help="Look so often.")
+        float,
+        typer.Option("--every", metavar="SECONDS", min=0.2, help="Seconds between two looks."),
     ] = 2.0,
 ) -> None:
-    """Watch streams, sequences, quarantine and alarms on a terminal; by keyboard alone.
+    """Watch streams, sequences, quarantine and alarms on a terminal, by keyboard.
 
-    The figures are those of the running process, by its port ([operations] listen); without one, or
-    while none answers, those of the store. With --url alone there is no store to look into.
+    The figures come from the port of the running process ([operations] listen). Without a port, or
+    while none answers, they come from the store. With --url alone there is no store to look into.
     """
     stores = {} if url and not (config or store) else places_of(config, store, consumer, "monitor")
     Monitor(MonitoredPlace(url or _port_of(config, store), stores, consumer), every_s).run()

@@ -122,7 +122,7 @@ def check_table(
     wrong += [f.name for f in found if f.name not in wanted.names and not f.nullable]
     if wrong:
         raise SinkError(
-            f"the table has another shape: look at the columns {', '.join(wrong)}",
+            f"the table has other columns than it was made with: {', '.join(wrong)}",
             where=where,
             hint="somebody altered it: bring the columns back, or use another lake",
             columns=wrong,
