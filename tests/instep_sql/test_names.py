@@ -105,9 +105,7 @@ async def test_a_projection_that_this_database_cannot_have_is_refused(database: 
     for given in REFUSED_TABLES[database.partition(":")[0]]:
         made = projection(**given)
         async with SqlStore(database, projections=[made]) as store:
-            with pytest.raises(
-                ConfigurationError, match=r"no such table|name of a table"
-            ) as caught:
+            with pytest.raises(ConfigurationError, match=r"such a table|name of a table") as caught:
                 await store.open("east")
             assert caught.value.data["key"] == "projections"
     async with stage(database, projections=[projection()]) as at:

@@ -160,7 +160,7 @@ def test_check_shows_it_without_its_secrets(tmp_path: Path, receiver: Receiver) 
     assert "0 consumers, 1 publisher; connected to nothing" in checked.output
     [line] = lines(instep("check", str(file), "--format", "jsonl"))
     assert (line["publisher"], line["publishes_to"]["kind"]) == ("oss", "http")
-    assert "publishers only" in failed(instep("status", str(file)), 2)
+    assert "no consumer whose store could be read" in failed(instep("status", str(file)), 2)
 
 
 @pytest.mark.parametrize(

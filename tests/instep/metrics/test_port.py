@@ -144,5 +144,5 @@ async def test_a_port_that_is_taken_is_told() -> None:
 
 @pytest.mark.parametrize("text", ["", "host", "1.2.3.4:", "1.2.3.4:70000", "example.org:1", ":-1"])
 async def test_an_address_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="no address"):
+    with pytest.raises(ConfigurationError, match="not an address"):
         OperationsPort(list, text, "x")

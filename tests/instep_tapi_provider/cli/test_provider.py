@@ -110,7 +110,7 @@ def test_the_table_shows_where_it_is() -> None:
         (["--topology", "nothing"], "topohub has no such topology"),
         (["--topology", "x", "--context", "y"], "choose one of"),
         (["--compaction-delay", "5h"], "shorter than the compaction"),
-        (["--compaction-delay", "soon"], "is no period"),
+        (["--compaction-delay", "soon"], "is not a period"),
         (["--fault", "nope"], "no fault named 'nope'"),
         (["--fault", "stall-s=x"], "NAME=NUMBER"),
         (["--wrapper", "paper"], "paper"),
