@@ -141,19 +141,23 @@ def idle_truncated_cuts(*, by_bytes: bool, ever: bool = True) -> tuple[int, int]
     if by_bytes:
         position = msgspec.structs.replace(position, offsets={})
     if not ever:
-        position = msgspec.structs.replace(
-            position, token=None, offsets={}, appended_us={}, appended_at_us=0
-        )
+        position = Position()
     core, now_us, probes = Alignment(stream, position), T0_US + 4 * US, 0
     for _ in range(120):
         core.start(now_us)
         core.opened(now_us)
+        if core.position.phase is Phase.BASELINING:
+            core.committed(core.baseline_page([]), CommitResult())
+            core.baseline_read(now_us)
         for _ in range(30):
             now_us += US
             batch = core.tick(now_us, StreamState.ACTIVE)
             if batch is not None:
-                core.committed(batch, CommitResult())
-            probes += sum(isinstance(effect, ProbeOldest) for effect in core.effects())
+                core.committed(batch, CommitResult(sweep_done=batch.sweep is not None))
+            effects = core.effects()
+            probes += sum(isinstance(effect, ProbeOldest) for effect in effects)
+            if any(isinstance(effect, EstimateSweep) for effect in effects):
+                core.sweep_estimated(SweepEstimate(total=9, unmarked=0))
         core.closed()
     return core.durable.attempt - 1, probes
 

@@ -251,7 +251,8 @@ class Alignment:
             now_us=now_us,
             realign_reason=self.realign_reason,
             new_log=self._new_log,
-            suggests_restart=self._suggests_restart,
+            # Before its first connection, a process has seen no sign of what happened.
+            suggests_restart=self._suggests_restart or not self._left_us,
         )
         return self._resume_point.start
 

@@ -95,7 +95,7 @@ def resume_point(
 
     `realign_reason` is a reason that is known already (a restart, a refused token, a request of the
     operator). `watermark_us` is the provider's time up to which nothing can be missing.
-    `suggests_restart`: something suggests that the provider was restarted.
+    `suggests_restart`: the provider may have been restarted since it was read last.
     """
     keeps_s = retention_s(stream)
     away_s = (now_us - watermark_us) / _US

@@ -257,6 +257,18 @@ def test_a2_an_idle_truncated_stream_that_is_cut_reads_no_baseline(by_bytes: boo
     assert idle_truncated_cuts(by_bytes=by_bytes, ever=False) == (0, 0)
 
 
+def test_a2_a_consumer_that_starts_knows_nothing_of_a_silent_log() -> None:
+    """The provider may have been restarted meanwhile, and have lost an empty log."""
+    stream, read = truncated()
+    never_read = msgspec.structs.replace(
+        read, token=None, offsets={}, appended_us={}, appended_at_us=0
+    )
+    core = Alignment(stream, never_read)
+    assert core.start(T0_US + 4 * US) is Start.LATEST
+    core.opened(T0_US + 4 * US)
+    assert core.position.attempt == read.attempt + 1
+
+
 def deliver(core: Alignment, *offsets: int, at_s: int) -> Position:
     now_us = T0_US + at_s * US
     batch = core.receive(RecordChunk([record(one) for one in offsets]), now_us)
