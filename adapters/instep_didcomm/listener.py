@@ -9,8 +9,9 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from instep.conformance import (
     Event,
@@ -258,13 +259,14 @@ class DidcommListener:
             self._intake.report_deviation(kind)
         self._intake.submit(
             incoming.message,
-            partial(self._on_receipt, incoming.headers, self._recorded(incoming, respond)),
+            _Answer(self, incoming.headers, self._recorded(incoming, respond)),
             incoming.settings,
         )
 
-    def _on_receipt(
+    def on_receipt(
         self, headers: Headers, respond: Callable[[Response], None], receipt: Receipt | InstepError
     ) -> None:
+        """Respond to a message by what became of it."""
         if isinstance(receipt, InstepError):
             respond(self._unavailable(receipt))
         elif receipt.outcome is ReceiptOutcome.REFUSED or receipt.deviation:
@@ -429,6 +431,17 @@ class DidcommListener:
             if claims is not None and claims.highest is not None:
                 detectors[party] = detect(party, claims)
         return list(detectors.values())
+
+
+class _Answer(msgspec.Struct, gc=False):
+    """Responds to one message. Many wait for a commit, and the garbage collector passes them."""
+
+    listener: DidcommListener
+    headers: Headers
+    respond: Callable[[Response], None]
+
+    def __call__(self, receipt: Receipt | InstepError) -> None:
+        self.listener.on_receipt(self.headers, self.respond, receipt)
 
 
 def _no_did_error() -> SourceError:

@@ -214,7 +214,7 @@ class MessageIntake:
         settings: SequencerSettings | None = None,
     ) -> None:
         entry = Entry.of(message, settings)
-        if not self._submit(PendingMessage(entries=[entry], answer_sender=answer)):
+        if not self._submit(PendingMessage(entries=(entry,), answer_sender=answer)):
             answer(REFUSED[self._no_room])
 
     async def open(

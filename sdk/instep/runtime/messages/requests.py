@@ -76,7 +76,7 @@ class PendingRequest(PendingCommit[Refusal | None], kw_only=True):
     store is why.
     """
 
-    entries: list[Entry]
+    entries: Sequence[Entry]
     envelope: Envelope | None = None
 
     def _resolve(self, result: Refusal | Exception | None) -> None:
