@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["first_line", "is_disk_full"]
+from instep.errors import StoreUnavailableError
+
+__all__ = ["disk_full", "first_line"]
 
 _FULL: Final = ("No space left", "StorageFull", "Disk quota", "File too large")
 
@@ -15,6 +17,11 @@ def first_line(error: BaseException, limit_chars: int | None = 400) -> str:
     return lines[0][:limit_chars]
 
 
-def is_disk_full(text: str) -> bool:
-    """Whether the text of an error, of Python, delta-rs or Java, tells that there is no room."""
-    return any(word in text for word in _FULL)
+def disk_full(
+    error: BaseException, where: str, hint: str = "make room, and run it again: nothing is torn"
+) -> StoreUnavailableError | None:
+    """The error to raise where one of Python, delta-rs or Java tells that there is no room."""
+    text = str(error)
+    if not any(word in text for word in _FULL):
+        return None
+    return StoreUnavailableError("the disk is full", where=where, hint=hint)

@@ -18,9 +18,9 @@ from instep_tapi.conformance.observations import (
     DeclaredType,
     Delivered,
     Log,
-    Pause,
     QuietSeen,
     Reading,
+    ReadingPause,
     RefusalSeen,
     StreamsSeen,
 )
@@ -239,7 +239,7 @@ def _pong_timeout(seen: QuietSeen | ConnectionSeen) -> Sequence[Verdict]:
     return (RuleBroken(reason, (seen.connection.evidence, *seen.evidence)),)
 
 
-def _pause_that_ended_it(seen: ConnectionSeen, ahead_us: int) -> Pause | None:
+def _pause_that_ended_it(seen: ConnectionSeen, ahead_us: int) -> ReadingPause | None:
     """The pause of our reading in which the provider has closed a connection: nothing that was
     appended afterwards came over it.
     """
@@ -420,7 +420,7 @@ def _slow_alone(log: Log) -> Iterator[Verdict]:
                 )
 
 
-def _pauses(log: Log) -> Iterator[tuple[Reading, Pause]]:
+def _pauses(log: Log) -> Iterator[tuple[Reading, ReadingPause]]:
     """Each pause of our reading that a provider may have felt, by its clock."""
     for reading in log.readings:
         for pause in reading.connection.pauses:

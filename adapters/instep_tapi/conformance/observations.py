@@ -22,10 +22,10 @@ __all__ = [
     "FrameSeen",
     "Log",
     "NetworkSeen",
-    "Pause",
     "Place",
     "QuietSeen",
     "Reading",
+    "ReadingPause",
     "RecordSeen",
     "RefusalSeen",
     "ShownEntity",
@@ -171,7 +171,7 @@ class TypeSeen:
     evidence: Evidence
 
 
-class Pause(NamedTuple):
+class ReadingPause(NamedTuple):
     """We read nothing of a connection, from, until."""
 
     since_us: int
@@ -179,9 +179,9 @@ class Pause(NamedTuple):
     backed_up: bool
     """Whether its sender may have felt that."""
 
-    def moved(self, by_us: int) -> Pause:
+    def moved(self, by_us: int) -> ReadingPause:
         """The same by a clock that is ahead of ours."""
-        return Pause(self.since_us + by_us, self.until_us + by_us, self.backed_up)
+        return ReadingPause(self.since_us + by_us, self.until_us + by_us, self.backed_up)
 
 
 @dataclass(slots=True, eq=False)
@@ -198,7 +198,7 @@ class ConnectionSeen:
     """When we asked for it; 0: that is not known."""
     closed_us: int | None = None
     closed_by_peer: bool = False
-    pauses: list[Pause] = field(default_factory=list)
+    pauses: list[ReadingPause] = field(default_factory=list)
     """When we read nothing of it."""
     paused_us: int | None = None
     """Since when we read nothing."""

@@ -34,10 +34,10 @@ from instep_tapi.conformance.observations import (
     Log,
     NetworkSeen,
     Object,
-    Pause,
     Place,
     QuietSeen,
     Reading,
+    ReadingPause,
     RecordSeen,
     RefusalSeen,
     ShownEntity,
@@ -367,7 +367,7 @@ def _worth(reading: Reading) -> tuple[bool, bool, int]:
 
 def _resumed(connection: ConnectionSeen, at_us: int, *, backed_up: bool) -> None:
     if connection.paused_us is not None:
-        connection.pauses.append(Pause(connection.paused_us, at_us, backed_up))
+        connection.pauses.append(ReadingPause(connection.paused_us, at_us, backed_up))
         connection.paused_us = None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -48,6 +48,8 @@ _PRECISIONS: Final = {
 _AHEAD_US: Final = 60_000_000
 _ELEMENT: Final = re.compile(r"([a-z0-9-]+)-(uuid|local-id):\S.*")
 _MAX_TOKENS: Final = 100_000
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -218,6 +220,13 @@ def _frame(seen: FrameSeen) -> str:
     return "" if seen.records else "the message is no log-record in JSON, and no list of them"
 
 
+def _remember(known: dict[_K, _V], name: _K, value: _V) -> None:
+    """Keep a value under its name; where there are too many, the oldest one goes."""
+    if name not in known and len(known) >= _MAX_TOKENS:
+        del known[next(iter(known))]
+    known[name] = value
+
+
 class _Token:
     """Judges that a token names one record."""
 
@@ -232,9 +241,7 @@ class _Token:
         what = (seen.key, seen.place, seen.append_us, hash(stated))
         known = self._seen.get(name)
         if known is None:
-            if len(self._seen) >= _MAX_TOKENS:
-                del self._seen[next(iter(self._seen))]
-            self._seen[name] = (what, seen)
+            _remember(self._seen, name, (what, seen))
             return HELD
         if known[0] == what:
             return HELD
@@ -294,12 +301,8 @@ class _Key:
             self._seen.pop(self._names.pop((seen.connection.id, seen.key), ()), None)
             self._seen.pop(name, None)
         elif uuid and seen.cls:
-            if len(self._seen) >= _MAX_TOKENS:
-                del self._seen[next(iter(self._seen))]
-            self._seen[name] = seen
-            self._names[seen.connection.id, seen.key] = name
-            if len(self._names) > _MAX_TOKENS:
-                del self._names[next(iter(self._names))]
+            _remember(self._seen, name, seen)
+            _remember(self._names, (seen.connection.id, seen.key), name)
         return verdict
 
 
@@ -321,9 +324,7 @@ class _Entity:
             return NOTHING
         known = self._seen.get(name)
         if known is None or known[0].lower() == uuid.lower():
-            if known is None and len(self._seen) >= _MAX_TOKENS:
-                del self._seen[next(iter(self._seen))]
-            self._seen[name] = known or (uuid, seen)
+            _remember(self._seen, name, known or (uuid, seen))
             return HELD
         reason = f"the entity-key {seen.key!r} stands for {known[0]}, and then for {uuid}"
         return (RuleBroken(reason, (known[1].evidence, seen.evidence)),)

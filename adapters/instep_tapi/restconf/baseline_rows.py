@@ -15,7 +15,7 @@ from instep_tapi.facts.detector import states_end
 from instep_tapi.facts.names import CONDITION_DETECTOR, strip_module
 from instep_tapi.restconf.json_bounds import decode_bounded
 from instep_tapi.restconf.json_repair import RepairedDocument, repair
-from instep_tapi.wire.context_tree import Entity, Unidentified, entities
+from instep_tapi.wire.context_tree import Entity, UnidentifiedElement, entities
 from instep_tapi.wire.framing import BYTE_ORDER_MARK
 
 __all__ = ["BaselinePage", "BaselineScope", "UnreadableAnswer", "page_records", "pages_of"]
@@ -73,7 +73,7 @@ def pages_of(
         document = bad.document
         if bad.commas:
             deviations["needless-comma"] = bad.commas
-    unidentified: list[Unidentified] = []
+    unidentified: list[UnidentifiedElement] = []
     try:
         found = list(entities(document, wanted.cut, unidentified))
     except ValueError as error:
@@ -101,7 +101,7 @@ def _is_wanted(entity_class: str, wanted: BaselineScope) -> bool:
 
 
 def _unidentified(
-    one: Unidentified, bad: RepairedDocument | None, wanted: BaselineScope
+    one: UnidentifiedElement, bad: RepairedDocument | None, wanted: BaselineScope
 ) -> Unreadable | None:
     """An element that states nothing that could be stored: which entity it is, is not known, nor
     what stands below it. None where nothing of that is wanted.

@@ -30,7 +30,7 @@ from instep_tapi.facts.names import (
     strip_module,
 )
 
-__all__ = ["Entity", "Unidentified", "entities", "entity_content"]
+__all__ = ["Entity", "UnidentifiedElement", "entities", "entity_content"]
 
 MAX_DEPTH = 64
 _CONTEXT_MEMBERS = ("", "context")
@@ -76,7 +76,7 @@ class Entity(msgspec.Struct, frozen=True, gc=False):
         return len(self.content) == 1
 
 
-class Unidentified(NamedTuple):
+class UnidentifiedElement(NamedTuple):
     """What stands where entities of a class are contained, without an identifier that can be read:
     any of them may be meant (A17).
     """
@@ -89,7 +89,7 @@ class Unidentified(NamedTuple):
 def entities(
     document: Any,
     cut: frozenset[str] = GLOBAL_CLASSES,
-    unidentified: list[Unidentified] | None = None,
+    unidentified: list[UnidentifiedElement] | None = None,
 ) -> Iterator[Entity]:
     """Every entity of a RESTCONF answer, parents before children; those of the classes in `cut` are
     cut out of what contains them. What should be one and is not is added to `unidentified`.
@@ -118,11 +118,11 @@ def entity_content(value: dict[str, Any], entity_class: str, cut: frozenset[str]
 
 def _walk(
     value: Any, member: str, parent: str, address: tuple[str, ...], depth: int, cut: frozenset[str]
-) -> Iterator[Entity | Unidentified]:
+) -> Iterator[Entity | UnidentifiedElement]:
     if not isinstance(value, (dict, list)):
         contained = contained_class(member, parent) if parent and value is not None else None
         if contained is not None:
-            yield Unidentified(contained, value)
+            yield UnidentifiedElement(contained, value)
         return
     if depth == 0:
         raise ValueError(f"nested more than {MAX_DEPTH} deep")
@@ -130,14 +130,14 @@ def _walk(
         contained = contained_class(member, parent)
         for item in value:
             if contained is not None and _lacks_identity(item, contained):
-                yield Unidentified(contained, item)
+                yield UnidentifiedElement(contained, item)
             else:
                 yield from _walk(item, member, parent, address, depth - 1, cut)
         return
     found = _entity_class(value, member, parent)
     name = _name_of(value, found)
     if name is not None and not _is_name(name):
-        yield Unidentified(found or "", value)
+        yield UnidentifiedElement(found or "", value)
         return
     if found is not None:
         uuid, local_id = ("", name or "") if found in LOCAL_CLASSES else (name or "", "")

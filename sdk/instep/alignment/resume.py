@@ -99,6 +99,7 @@ def resume_point(
     """
     keeps_s = retention_s(stream)
     away_s = (now_us - watermark_us) / _US
+    is_long_away = keeps_s is not None and away_s > keeps_s
     reason = realign_reason
     if position.attempt == 0:
         reason = reason or "first alignment"
@@ -109,14 +110,13 @@ def resume_point(
         reason = reason or "a new session: nothing tells what was missed since the last one"
         new_log = True
     elif position.token is None or position.phase is Phase.BASELINING:
-        away = keeps_s is not None and away_s > keeps_s
         silent = stream.mode is Mode.BASELINE and position.phase is Phase.ALIGNED
-        if silent and not (away or reason or suggests_restart):
+        if silent and not (is_long_away or reason or suggests_restart):
             return ResumePoint(Start.OLDEST, was_silent=True)
         reason = reason or "the attempt had not come to a token"
     elif position.phase is Phase.LOST:
         reason = reason or "ends may have been missed: it was read too late"
-    elif keeps_s is not None and away_s > keeps_s:
+    elif keeps_s is not None and is_long_away:
         # A long loss (ST-0.8): deletes of the meantime may have left the log, and no first record
         # could show that they are absent.
         reason = reason or f"away for {away_s:,.0f} s, longer than the log keeps ({keeps_s:,.0f} s)"

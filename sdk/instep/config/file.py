@@ -18,7 +18,7 @@ import msgspec
 
 from instep.config.env_vars import expand, redact
 from instep.config.options import kind_hint, read_table, unknown_key
-from instep.config.toml_faults import toml_hint
+from instep.config.toml_hints import toml_hint
 from instep.errors import ConfigurationError
 from instep.model.limits import Count
 from instep.model.listen import parse_listen

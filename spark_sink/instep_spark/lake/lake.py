@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from instep.errors import ConfigurationError, InstepError, SinkError, StoreUnavailableError
-from instep_spark.error_text import first_line, is_disk_full
+from instep_spark.error_text import disk_full, first_line
 from instep_spark.lake.batches.progress import carrying_metadata, read_commit_metadata
 from instep_spark.lake.deletion_vectors.delta_log import FILE_SIZE_PROPERTY, VECTORS_PROPERTY
 from instep_spark.lake.landed import LandedRows
@@ -184,12 +184,8 @@ class Lake:
                 ) from error
             if not isinstance(error, PySparkException):
                 raise
-            if is_disk_full(str(error)):
-                raise StoreUnavailableError(
-                    "the disk is full",
-                    where=self.url,
-                    hint="make room, and run it again: nothing is torn",
-                ) from error
+            if (full := disk_full(error, self.url)) is not None:
+                raise full from error
             raise SinkError(
                 f"Spark: {first_line(error)}",
                 where=self.url,

@@ -44,7 +44,7 @@ from instep_sql.engine.dialect import (
 )
 from instep_sql.engine.journal_insert import APPEND_COLUMNS, append_sql
 from instep_sql.engine.row_triggers import create_sql
-from instep_sql.engine.sqlite_errors import WrittenError, sink_error
+from instep_sql.engine.sqlite_errors import ConcurrentWriteError, sink_error
 from instep_sql.engine.sqlite_files import finished_file, in_wal_mode, make_private, wal_of
 from instep_sql.engine.triggers import Trigger
 from instep_sql.options import Journal, SqlOptions
@@ -216,7 +216,7 @@ class Sqlite:
         """Raise if a file that nobody was to write is written, perhaps by another user."""
         found = connection.info.get(_FINISHED)
         if found is not None and found != finished_file(self._file):
-            raise WrittenError("the store is written while it is read as one that is not")
+            raise ConcurrentWriteError("the store is written while it is read as one that is not")
 
     def _engine(self) -> Engine:
         # One thread at a time uses the connection; the worker decides which thread that is.
@@ -257,7 +257,7 @@ class Sqlite:
 
     def failure_kind(self, error: BaseException, _connection: Connection | None) -> FailureKind:
         # Another connection reads it as usual. Where it is locked, the busy timeout has passed.
-        return FailureKind.LOST if isinstance(error, WrittenError) else FailureKind.FINAL
+        return FailureKind.LOST if isinstance(error, ConcurrentWriteError) else FailureKind.FINAL
 
     def no_store_hint(self, connection: Connection) -> str:
         # Tables are made in the -wal, which goes away with a writer that ends.

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from instep.errors import SinkError, StoreUnavailableError
 
-__all__ = ["WrittenError", "sink_error"]
+__all__ = ["ConcurrentWriteError", "sink_error"]
 
 _UNAVAILABLE: Final[dict[int, tuple[str, str]]] = {
     sqlite3.SQLITE_BUSY: (
@@ -53,7 +53,7 @@ _UNUSABLE: Final[dict[int, tuple[str, str]]] = {
 }
 
 
-class WrittenError(sqlite3.OperationalError):
+class ConcurrentWriteError(sqlite3.OperationalError):
     """A file was written that nobody was to write: what was read of it may be wrong."""
 
 
@@ -63,7 +63,7 @@ def sink_error(error: BaseException, where: str, has_wal: Callable[[], bool]) ->
     extended = getattr(orig, "sqlite_errorcode", None)
     facts: dict[str, Any] = {"sqlite": getattr(orig, "sqlite_errorname", type(orig).__name__)}
     code = -1 if extended is None else extended & 0xFF
-    if isinstance(orig, WrittenError):
+    if isinstance(orig, ConcurrentWriteError):
         hint = "try again; if that does not help, read it as a user who may write in its folder"
         return StoreUnavailableError(str(orig), where=where, hint=hint)
     if code == sqlite3.SQLITE_CANTOPEN and has_wal():

@@ -23,8 +23,8 @@ from deltalake.exceptions import (
     TableNotFoundError,
 )
 
-from instep.errors import SinkError, StoreUnavailableError
-from instep_spark.error_text import first_line, is_disk_full
+from instep.errors import SinkError
+from instep_spark.error_text import disk_full, first_line
 from instep_spark.lake.batches.progress import (
     APPLICATION,
     Commit,
@@ -126,12 +126,8 @@ class DeltaRsTable:
             return unfit
         except (DeltaError, OSError) as error:
             self._table = None
-            if is_disk_full(str(error)):
-                raise StoreUnavailableError(
-                    "the disk is full",
-                    where=self._url,
-                    hint="make room, and run it again: nothing is torn",
-                ) from error
+            if (full := disk_full(error, self._url)) is not None:
+                raise full from error
             raise SinkError(
                 f"the driver can neither read nor write the table: {first_line(error)}",
                 where=self._url,

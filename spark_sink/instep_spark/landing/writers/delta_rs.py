@@ -24,7 +24,7 @@ from deltalake.exceptions import (
 )
 
 from instep.errors import SinkError, StoreUnavailableError
-from instep_spark.error_text import is_disk_full
+from instep_spark.error_text import disk_full
 from instep_spark.lake.batches.progress import (
     StreamProgress,
     commits_of,
@@ -226,10 +226,8 @@ def as_sink_error(error: Exception, options: DeltaOptions, where: str) -> SinkEr
         return SinkError("there is no table", hint="look at the URL of the lake", **facts)
     if isinstance(error, SchemaMismatchError):
         return SinkError(f"the table has another shape: {message}", **facts)
-    if is_disk_full(message):
-        return StoreUnavailableError(
-            "the disk is full", hint="make room: the batch is tried again", **facts
-        )
+    if (full := disk_full(error, where, "make room: the batch is tried again")) is not None:
+        return full
     if any(word in message for word in _REFUSED):
         return SinkError(f"no access: {message}", hint="look at the rights and keys", **facts)
     if isinstance(error, (DeltaError, OSError, pa.ArrowException)):
