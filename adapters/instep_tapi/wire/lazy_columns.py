@@ -52,6 +52,7 @@ _first_byte: Final = itemgetter(0)
 _deviations: Final = attrgetter("deviations")
 _parent_address: Final = attrgetter("parent_address")
 _head: Final = itemgetter(slice(NESTED_TIME_WITHIN_BYTES))
+_HEADS_AT_ONCE: Final = 64
 
 
 class LogRecordBody(msgspec.Struct, gc=False):
@@ -280,6 +281,14 @@ def _ends(
 
 def _nested_times(envelopes: Sequence[bytearray]) -> int:
     """How many of these begin with a time that is nested."""
+    # Few at once: their heads, which are copies, then take the same memory again and again.
+    return sum(
+        _nested_times_of(envelopes[at : at + _HEADS_AT_ONCE])
+        for at in range(0, len(envelopes), _HEADS_AT_ONCE)
+    )
+
+
+def _nested_times_of(envelopes: Sequence[bytearray]) -> int:
     heads = b"".join(map(_head, envelopes))
     if NESTED_TIME not in heads:
         return 0
