@@ -112,17 +112,15 @@ def _derive(
     statements: Statements,
 ) -> None:
     before: dict[str, Sequence[Row]] = {}
-    keys = ""
-    for table in derivation.tables:
-        if table.latest:
-            keys = keys or json_array(set(_keys_of(statements.records)))
+    if latest := [table for table in derivation.tables if table.latest]:
+        records = statements.records
+        columns = records if isinstance(records, RecordColumns) else None
+        keys = json_array(set(columns.keys if columns else [one.key for one in records]))
+        for table in latest:
             query = _latest(table, dialect.members("keys"))
-            before[table.name] = _rows(connection, query, {"no": no, "keys": keys})
+            found: Sequence[Any] = connection.execute(query, {"no": no, "keys": keys}).all()
+            before[table.name] = found
     _write(connection, dialect, no, derivation, derivation.derive(statements, before))
-
-
-def _keys_of(records: Sequence[Record]) -> Iterable[str]:
-    return records.keys if isinstance(records, RecordColumns) else [one.key for one in records]
 
 
 def _write(
