@@ -90,16 +90,16 @@ def append_changes(tx: StreamTransaction, lineage: int, records: Sequence[Record
         return
     columns = records if isinstance(records, RecordColumns) else None
     keys = columns.keys if columns else [record.key for record in records]
-    first = dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))
-    stored = _stored_keys(tx, list(first))
+    distinct = keys if len(set(keys)) == len(keys) else list(dict.fromkeys(keys))
+    stored = _stored_keys(tx, distinct)
     # Updates, no two of the same entity, of which most are stored.
-    at_once = columns and stored is None and True not in columns.ends and len(first) == len(keys)
+    at_once = columns and stored is None and distinct is keys and True not in columns.ends
     if columns and at_once and _append_at_once(tx, lineage, columns):
         return
     if tx.journal is Journal.PREVIOUS:
-        living, comparable = _load_images(tx, lineage, first.keys() if stored is None else stored)
+        living, comparable = _load_images(tx, lineage, distinct if stored is None else stored)
     else:
-        living, comparable = _compare_images(tx, lineage, records, first, stored)
+        living, comparable = _compare_images(tx, lineage, records, keys, stored)
     facts: Iterable[_Fact]
     if tx.stream.change_only:
         facts = map(_fact, records)
@@ -268,17 +268,18 @@ def _compare_images(
     tx: StreamTransaction,
     lineage: int,
     records: Sequence[Record],
-    first: Mapping[str, int],
+    keys: Sequence[str],
     stored: Sequence[str] | None,
 ) -> BeforeImages:
     """The same without what a journal of previous bodies needs, loading (nearly) no body.
 
-    The database compares what is stored with the `first` statement of each key. What follows in the
+    The database compares what is stored with the first statement of each key. What follows in the
     batch is compared with that statement. Loaded are only the bodies for which this is not enough:
     of entities whose first statement does not count, and of rows of a baseline, which are compared
     by meaning.
     """
     columns = records if isinstance(records, RecordColumns) else None
+    first = dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))
     bodies, envelopes = (
         (columns.bodies, columns.envelopes)
         if columns
