@@ -236,7 +236,7 @@ class SqlStore(Sink):
     def _note_offered(
         self, connection: Connection, row: StreamRow, now_us: int, *, offered: bool
     ) -> None:
-        tx = StreamTransaction(connection, self._dialect, self.options, row, now_us)
+        tx = StreamTransaction(connection, self._dialect, row.no, now_us, self.options, row)
         unproven.note_offered(tx, offered=offered)
 
     async def retire(self, stream: str, *, proven_by: Collection[str] | None = None) -> Retirement:
@@ -289,7 +289,7 @@ class SqlStore(Sink):
 
         def work(connection: Connection) -> CommitResult:
             row = self._streams.get(batch.stream) or self._row(connection, batch.stream)
-            tx = StreamTransaction(connection, self._dialect, self.options, row, now_us)
+            tx = StreamTransaction(connection, self._dialect, row.no, now_us, self.options, row)
             deliver = partial(self._handlers.deliver, connection, row.no, now_us)
             handle = deliver if self._handlers.handlers else None
             return commit.commit(tx, batch, self._projections, handle, separate=separate)

@@ -219,7 +219,9 @@ class SqlAuditMarks:
         if row.change_only:
             change_only.forget_parts(connection, self._dialect, row.no, [one.name for one in found])
         options = msgspec.structs.replace(self._options, journal=row.journal)
-        tx = streams.StreamTransaction(connection, self._dialect, options, row, self._clock_us())
+        tx = streams.StreamTransaction(
+            connection, self._dialect, row.no, self._clock_us(), options, row
+        )
         records = [_record(self._stream, one, row.position) for one in found]
         commit.write_records(tx, row.position, records, by_uuid=self._by_uuid)
         unproven.recount(tx)

@@ -14,6 +14,7 @@ from instep_sql.derived.followers import STATED, Follower, ReferenceColumn
 from instep_sql.derived.tables import stored_table
 from instep_sql.engine.bulk_writes import StoredTable, quoted
 from instep_sql.engine.dialect import ColumnRows, Dialect, columns_of
+from instep_sql.engine.stream_scope import StreamScope
 
 __all__ = [
     "changed_entities",
@@ -79,30 +80,29 @@ def follower_of(derivation: EntityDerivation) -> Follower:
 
 
 def changed_entities(
-    connection: Connection, no: int, name: str, *, digests: bool = False
+    tx: StreamScope, name: str, *, digests: bool = False
 ) -> Iterator[Sequence[Any]]:
     """Pages of the changed entities of a stream; with `digests` each with what it stated, too.
     Once they are read, none counts as changed.
     """
     query = _WITH_DIGEST if digests else _CHANGED
-    which: dict[str, Any] = {"no": no, "name": name}
+    which: dict[str, Any] = {"no": tx.no, "name": name}
     after = -1
     while True:
-        rows = connection.execute(query, {**which, "after": after, "limit": _PAGE_RECORDS}).all()
+        rows = tx.connection.execute(query, {**which, "after": after, "limit": _PAGE_RECORDS}).all()
         if rows:
             yield rows
             after = rows[-1].id
         if len(rows) < _PAGE_RECORDS:
             break
     if after >= 0:
-        connection.execute(_DONE, which)
+        tx.connection.execute(_DONE, which)
 
 
-def derive_entities(
-    connection: Connection, dialect: Dialect, no: int, derivation: EntityDerivation, now_us: int
-) -> None:
+def derive_entities(tx: StreamScope, derivation: EntityDerivation) -> None:
     """Derive what the changed entities of a stream state."""
-    for rows in changed_entities(connection, no, derivation.name, digests=True):
+    connection, dialect = tx.connection, tx.dialect
+    for rows in changed_entities(tx, derivation.name, digests=True):
         ids, keys, classes, uuids, bodies, envelopes, digests = columns_of(rows)
         stated = derivation.derive(EntityColumns(keys, classes, uuids, envelopes, bodies))
         other_class: list[list[Any]] = [[] for _ in derivation.tables]
@@ -135,7 +135,7 @@ def derive_entities(
         for table, own_rows, own_ids in zip(derivation.tables, rows_of, ids_of, strict=True):
             added: Sequence[tuple[Any, ...]] = ()
             if own_rows:
-                no_and_now = [[one] * len(own_rows) for one in (no, now_us)]
+                no_and_now = [[one] * len(own_rows) for one in (tx.no, tx.now_us)]
                 added = ColumnRows(own_ids, *columns_of(own_rows), *no_and_now)
             if former:
                 added = _replace(connection, dialect, table, former, added)

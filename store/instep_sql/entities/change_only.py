@@ -103,7 +103,7 @@ def _placed(tx: StreamTransaction, composed: ComposedRecords) -> list[Record]:
     keys = {whole.key for whole, unplaced in pairs if unplaced}
     if not keys:
         return composed.records
-    found = find_records(tx.connection, tx.dialect, tx.stream.no, keys)
+    found = find_records(tx.connection, tx.dialect, tx.no, keys)
     envelopes = {one.record.key: one.record.envelope for one in found}
     placed: list[Record] = []
     for whole, unplaced in pairs:
@@ -187,7 +187,7 @@ def _allow_overwrite(tx: StreamTransaction, records: Sequence[Record]) -> None:
         f"WHERE stream_no = :no AND key IN {tx.dialect.members('keys')}"
     )
     keys = json_array({record.key for record in records})
-    tx.connection.execute(statement, {"no": tx.stream.no, "keys": keys})
+    tx.connection.execute(statement, {"no": tx.no, "keys": keys})
 
 
 def load(

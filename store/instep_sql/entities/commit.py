@@ -99,7 +99,7 @@ def commit(
         quarantine.keep_samples(tx.connection, stream.no, batch.samples, tx.now_us)
     if handle is not None:
         handle()
-    trim_tables(tx.connection, tx.dialect, stream.kept.statements, tx.options, len(records))
+    trim_tables(tx, stream.kept.statements, tx.options, len(records))
     journal.trim(tx, len(records) + len(swept.keys))
     return CommitResult(
         written=written.written,
@@ -128,18 +128,18 @@ def _complete_position(
     if kept:
         found = replace(found, unproven=max(0, found.unproven + kept))
     if found is not position:
-        fencing.set_position(tx.connection, tx.stream.no, found)
+        fencing.set_position(tx.connection, tx.no, found)
     if written.deviations:
-        no, deviations = tx.stream.no, written.deviations
+        no, deviations = tx.no, written.deviations
         fencing.count_deviations(tx.connection, tx.dialect, "instep_stream", no, deviations)
 
 
 def derive_changed(tx: StreamTransaction, projections: Sequence[Projection]) -> None:
     """Derive what the entities of a stream state that have changed, whatever changed them."""
     for derivation in tx.stream.kept.entities:
-        derive_entities(tx.connection, tx.dialect, tx.stream.no, derivation, tx.now_us)
+        derive_entities(tx, derivation)
     for projection in projections:
-        project(tx.connection, tx.dialect, tx.stream.no, projection, tx.now_us)
+        project(tx, projection)
 
 
 def write_records(
@@ -174,16 +174,7 @@ def write_records(
         records, unknown = _compose(tx, position, records, by_uuid=by_uuid)
     # Before anything is written: a change is what differs from what is stored now.
     journal.append_changes(tx, position.lineage, records)
-    apply_records(
-        connection,
-        tx.dialect,
-        stream.no,
-        stream.kept.statements,
-        records,
-        position,
-        stream.info,
-        tx.now_us,
-    )
+    apply_records(tx, stream.kept.statements, records, position, stream.info)
     counts = position.phase is Phase.ALIGNED and position.unproven > 0
     keys = {one.key for one in records}.union(joined.shown) if counts else set()
     before = unproven.count_among(tx, keys) if counts else 0
@@ -231,6 +222,6 @@ def _of_unknown(tx: StreamTransaction, changes: Collection[Record]) -> list[Reco
     if not changes:
         return []
     names = {name for one in changes for name in (one.key, stated_uuid(one))} - {""}
-    ended = find_tombstones(tx.connection, tx.dialect, tx.stream.no, names)
+    ended = find_tombstones(tx.connection, tx.dialect, tx.no, names)
     gone = {name for one in ended for name in (one.key, one.uuid)} - {""}
     return [one for one in changes if gone.isdisjoint((one.key, stated_uuid(one)))]

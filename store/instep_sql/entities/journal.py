@@ -108,7 +108,7 @@ def append_changes(tx: StreamTransaction, lineage: int, records: Sequence[Record
     else:
         facts = _accepted(records, comparable)
     rows = _rows(facts, living, tx.journal, tx.stream)
-    tx.dialect.add_changes(tx.connection, tx.stream.no, tx.now_us, rows)
+    tx.dialect.add_changes(tx.connection, tx.no, tx.now_us, rows)
 
 
 def _begin_epoch(tx: StreamTransaction) -> bool:
@@ -252,7 +252,7 @@ def _load_images(tx: StreamTransaction, lineage: int, keys: Collection[str]) -> 
     """Load what is stored of the entities with these keys."""
     envelope = "envelope" if tx.stream.event_classes else "NULL"
     query = text(_STORED.format(members=tx.dialect.members("keys"), envelope=envelope))
-    rows = tx.connection.execute(query, {"no": tx.stream.no, "keys": json_array(keys)})
+    rows = tx.connection.execute(query, {"no": tx.no, "keys": json_array(keys)})
     living: dict[str, BeforeImage | None] = {}
     comparable: dict[str, RecordHeader] = {}
     for key, entity_class, body, of, token, at_us, partition, offset, envelope in rows:
@@ -293,7 +293,7 @@ def _compare_images(
         (key, envelopes[first[key]] if events else b"", bodies[first[key]])
         for key in (first if stored is None else stored)
     ]
-    for row in tx.dialect.compare(tx.connection, tx.stream.no, stated):
+    for row in tx.dialect.compare(tx.connection, tx.no, stated):
         key, at = row.key, first[row.key]
         if not (row.token or row.same_body) or (
             row.lineage == lineage and supersedes(row, _header(records, at))
@@ -323,7 +323,7 @@ def _stored_keys(tx: StreamTransaction, keys: Sequence[str]) -> Sequence[str] | 
     query = text(_KEYS.format(members=tx.dialect.members("keys")))
 
     def stored(among: Sequence[str]) -> Sequence[str]:
-        values = {"no": tx.stream.no, "keys": json_array(among)}
+        values = {"no": tx.no, "keys": json_array(among)}
         return tx.connection.execute(query, values).scalars().all()
 
     sample = keys[:: max(1, len(keys) // _SAMPLE_KEYS)]

@@ -294,7 +294,7 @@ def _reconcile_keys(  # noqa: C901 - one step after the other
     names.update(*(prefixes(record.key) for record in records if not record.whole))
     names |= _other_spellings(tx, names)
     counts = position.phase is Phase.ALIGNED and position.unproven > 0
-    here = tx.connection, tx.dialect, tx.stream.no
+    here = tx.connection, tx.dialect, tx.no
     rows = _Rows(find_headers(*here, names), counts=counts)
     ended = _by_name(find_tombstones(*here, names))
     known_keys = rows.by_key.keys() | {record.key for record in records}
@@ -390,7 +390,7 @@ def _owes_baseline(tx: StreamTransaction) -> bool:
     A row that only a baseline has stated has its uuid for a key. Where the stream is seen to use
     uuids as its keys, an unknown key is about nothing that is stored.
     """
-    found = tx.connection.execute(_UNCLAIMED, {"no": tx.stream.no}).one()
+    found = tx.connection.execute(_UNCLAIMED, {"no": tx.no}).one()
     return bool(found.unclaimed) and not (found.by_uuid and not found.by_key)
 
 
@@ -474,7 +474,7 @@ def _rename(tx: StreamTransaction, rows: _Rows, row: _Row, new: str) -> None:
         connection.execute(_RENAME, {"no": stream.no, "old": old, "new": new})
         if stream.singled_out:
             unproven.rename(tx, old, new)
-        rename_key(connection, stream.no, stream.kept.statements, old, new)
+        rename_key(tx, stream.kept.statements, old, new)
         if stream.change_only:
             change_only.rename_parts(connection, stream.no, old, new)
 
@@ -487,7 +487,7 @@ def _complete(
     """The records with what is stored where a statement without token says less than the stored
     one, and the stored one itself where both say the same (A12, A13).
     """
-    found = find_records(tx.connection, tx.dialect, tx.stream.no, keys)
+    found = find_records(tx.connection, tx.dialect, tx.no, keys)
     stored = {one.record.key: one.record for one in found}
     return [
         _completed(record, stored[record.key], tx.stream.contained)
@@ -514,7 +514,7 @@ def _allow_overwrite(tx: StreamTransaction, lineage: int, keys: Collection[str])
         "WHERE stream_no = :no AND (token = '' OR :lineage = 0) "
         f"AND key IN {tx.dialect.members('keys')}"
     )
-    values = {"no": tx.stream.no, "lineage": lineage, "keys": json_array(keys)}
+    values = {"no": tx.no, "lineage": lineage, "keys": json_array(keys)}
     tx.dialect.execute(tx.connection, statement, values)
 
 
@@ -525,5 +525,5 @@ def mark_proven(tx: StreamTransaction, attempt: int, keys: Collection[str]) -> N
         "WHERE stream_no = :no AND (attempt < :attempt OR proven = 0) "
         f"AND key IN {tx.dialect.members('keys')}"
     )
-    values = {"no": tx.stream.no, "attempt": attempt, "keys": json_array(keys)}
+    values = {"no": tx.no, "attempt": attempt, "keys": json_array(keys)}
     tx.dialect.execute(tx.connection, statement, values)

@@ -93,7 +93,7 @@ def keep(tx: StreamTransaction, unreadable: Sequence[Unreadable]) -> int:
     Over a limit the oldest give way: first those that were replayed, last those whose key can be
     read. What they left unproven stays so. Returns how many gave way.
     """
-    connection, options, no, now_us = tx.connection, tx.options, tx.stream.no, tx.now_us
+    connection, options, no, now_us = tx.connection, tx.options, tx.no, tx.now_us
     times = Counter(one.digest for one in unreadable)
     rows = [
         (
@@ -191,7 +191,7 @@ def drop_keys(tx: StreamTransaction, keys: Collection[str], reason: str) -> None
         "DELETE FROM instep_quarantine WHERE stream_no = :no AND reason = :reason "
         f"AND key IN {tx.dialect.members('keys')}"
     )
-    values = {"no": tx.stream.no, "reason": reason, "keys": json_array(keys)}
+    values = {"no": tx.no, "reason": reason, "keys": json_array(keys)}
     tx.connection.execute(removal, values)
 
 

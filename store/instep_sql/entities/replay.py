@@ -46,7 +46,7 @@ def replay(
     row = streams.find(connection, found.consumer, found.stream)
     assert row is not None
     options = msgspec.structs.replace(options, journal=row.journal)
-    tx = streams.StreamTransaction(connection, dialect, options, row, now_us)
+    tx = streams.StreamTransaction(connection, dialect, row.no, now_us, options, row)
     done = commit.write_records(tx, row.position, records, by_uuid=row.baseline)
     if row.singled_out:
         unproven.prove_again(tx, row.position.attempt)

@@ -74,7 +74,7 @@ def retire(
             hint="only one that is not offered any more is retired (`instep streams list`)",
         )
     options = msgspec.structs.replace(options, journal=row.journal)
-    tx = streams.StreamTransaction(connection, dialect, options, row, now_us)
+    tx = streams.StreamTransaction(connection, dialect, row.no, now_us, options, row)
     condition, values = _condition(tx, consumer, proven_by)
     values["no"] = row.no
     removed = 0
@@ -151,6 +151,6 @@ def _remove(tx: streams.StreamTransaction, projections: Sequence[Projection]) ->
         if row.change_only:
             change_only.forget_parts(connection, dialect, row.no, keys)
         kept = row.kept.statements
-        end_swept(connection, dialect, row.no, kept, keys, since_us, done=False)
+        end_swept(tx, kept, keys, since_us, done=False)
     commit.derive_changed(tx, projections)
     journal.trim(tx, removed)

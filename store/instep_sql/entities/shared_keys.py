@@ -136,5 +136,5 @@ def _key_of(
 
 def _classes(tx: StreamTransaction, keys: Collection[str]) -> dict[str, str]:
     query = text(_FOUND.format(members=tx.dialect.members("keys")))
-    rows = tx.connection.execute(query, {"no": tx.stream.no, "keys": json_array(keys)})
+    rows = tx.connection.execute(query, {"no": tx.no, "keys": json_array(keys)})
     return {row[0]: row[1] for row in rows}

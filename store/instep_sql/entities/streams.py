@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 from instep.model.position import Phase, Position, decode_position
 from instep.model.streams import Mode, StreamInfo
 from instep_sql.derived.keeper import EnabledDerivations, enabled_derivations
-from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.stream_scope import StreamScope
 from instep_sql.fencing import dump_position
 from instep_sql.options import Journal, SqlOptions
 
@@ -130,15 +130,12 @@ class StreamRow(msgspec.Struct):
     """The keys of `Position.unknown`, as they were stored last."""
 
 
-class StreamTransaction(msgspec.Struct, frozen=True):
+class StreamTransaction(StreamScope, frozen=True):
     """A transaction that writes entities of one stream: by it they are read and written."""
 
-    connection: Connection
-    dialect: Dialect
     options: SqlOptions
     """Its `journal` is that of the transaction."""
     stream: StreamRow
-    now_us: int
 
     @property
     def journal(self) -> Journal:

@@ -69,7 +69,7 @@ def sweep(tx: StreamTransaction, step: SweepStep, began_at_us: int) -> SweepResu
         unproven.settle(tx, step)
         purge_tombstones(tx, step.attempt)
     kept, keys = tx.stream.kept.statements, swept.keys
-    end_swept(tx.connection, tx.dialect, tx.stream.no, kept, keys, began_at_us, done=swept.done)
+    end_swept(tx, kept, keys, began_at_us, done=swept.done)
     return swept
 
 
@@ -114,7 +114,7 @@ def _sweep_window(tx: StreamTransaction, step: SweepStep) -> SweepResult:
 
 def _keep_all(tx: StreamTransaction, step: SweepStep) -> SweepResult:
     """Nothing of the stream can be swept (A17): it is unproven with one row, whatever its size."""
-    values: dict[str, Any] = {"no": tx.stream.no, "attempt": step.attempt}
+    values: dict[str, Any] = {"no": tx.no, "attempt": step.attempt}
     count = text(f"SELECT count(*) FROM instep_entity WHERE {_ALL_UNMARKED}")
     kept: int = tx.connection.execute(count, values).scalar_one()
     unproven.note_held(tx, step, _ALL_UNMARKED, values)

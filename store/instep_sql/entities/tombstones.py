@@ -66,7 +66,7 @@ def find_tombstones(
 
 def add_tombstones(tx: StreamTransaction, entries: Iterable[Tombstone]) -> None:
     """Store these, of which no key has two; over the bound, the oldest are removed."""
-    rows = [(tx.stream.no, *msgspec.structs.astuple(entry)) for entry in entries]
+    rows = [(tx.no, *msgspec.structs.astuple(entry)) for entry in entries]
     if rows:
         tx.dialect.upsert_rows(tx.connection, _ENDED, rows)
         tx.connection.execute(_BOUND, {"keep": _KEPT_RECORDS})
@@ -86,4 +86,4 @@ def remember_ends(tx: StreamTransaction, position: Position, records: Iterable[R
 
 def purge_tombstones(tx: StreamTransaction, attempt: int) -> None:
     """Remove what ended before this attempt: its sweep has made these rows needless."""
-    tx.connection.execute(_PURGE, {"no": tx.stream.no, "attempt": attempt})
+    tx.connection.execute(_PURGE, {"no": tx.no, "attempt": attempt})

@@ -98,14 +98,14 @@ _ANY_SINGLE: Final = text(
 
 def count(tx: StreamTransaction) -> int:
     """How many entities of a stream are unproven."""
-    found = tx.connection.execute(_COUNT, {"no": tx.stream.no}).scalar_one()
+    found = tx.connection.execute(_COUNT, {"no": tx.no}).scalar_one()
     return int(found)
 
 
 def count_among(tx: StreamTransaction, keys: Collection[str]) -> int:
     """How many of the entities with these keys are unproven."""
     query = text(f"{_COUNT.text} AND t.key IN {tx.dialect.members('keys')}")
-    values = {"no": tx.stream.no, "keys": json_array(keys)}
+    values = {"no": tx.no, "keys": json_array(keys)}
     return int(tx.connection.execute(query, values).scalar_one())
 
 
@@ -116,7 +116,7 @@ def recount(tx: StreamTransaction) -> None:
     position = tx.stream.position
     if position.unproven:
         now = msgspec.structs.replace(position, unproven=count(tx))
-        fencing.set_position(tx.connection, tx.stream.no, now)
+        fencing.set_position(tx.connection, tx.no, now)
 
 
 def note_held(
@@ -141,7 +141,7 @@ def note_held(
 
 
 def _scopes(tx: StreamTransaction) -> dict[tuple[str, str, str | None, str], Row[Any]]:
-    rows = tx.connection.execute(_SCOPES, {"no": tx.stream.no})
+    rows = tx.connection.execute(_SCOPES, {"no": tx.no})
     return {_identity(row): row for row in rows}
 
 
@@ -157,7 +157,7 @@ def _keep_scope(tx: StreamTransaction, hold: Hold, attempt: int, row: Row[Any] |
 def _values(tx: StreamTransaction, hold: Hold, attempt: int, key: str = "") -> dict[str, Any]:
     """The columns of a reason; with a key, of one that singles out an entity."""
     return {
-        "no": tx.stream.no,
+        "no": tx.no,
         "key": key,
         "class": hold.entity_class,
         "partition": hold.partition,
@@ -197,7 +197,7 @@ def settle(tx: StreamTransaction, step: SweepStep) -> None:
     kind = ProofKind.ATTEMPT if step.readable is None else ProofKind.BASELINE
     prove(tx, step.attempt, kind)
     oldest = step.attempt - _KEPT_PROOFS if held else step.attempt
-    tx.connection.execute(_FORGET_PROOFS, {"no": tx.stream.no, "attempt": oldest})
+    tx.connection.execute(_FORGET_PROOFS, {"no": tx.no, "attempt": oldest})
 
 
 def _tell_untold(tx: StreamTransaction) -> bool:
@@ -219,7 +219,7 @@ def _note_unprovable(tx: StreamTransaction, step: SweepStep) -> None:
             SELECT DISTINCT class FROM instep_entity
             WHERE stream_no = :no AND proven = 0 AND class IN {tx.dialect.members("classes")}
         """),
-        {"no": tx.stream.no, "classes": json_array(tx.stream.unprovable)},
+        {"no": tx.no, "classes": json_array(tx.stream.unprovable)},
     )
     scopes = _scopes(tx)
     for entity_class in found.scalars().all():
@@ -245,7 +245,7 @@ def note_offered(tx: StreamTransaction, *, offered: bool) -> None:
 
 def prove(tx: StreamTransaction, attempt: int, kind: ProofKind) -> None:
     """Entities with the mark of this attempt were proven to exist now (A22)."""
-    values = {"no": tx.stream.no, "attempt": attempt, "kind": kind.value, "now_us": tx.now_us}
+    values = {"no": tx.no, "attempt": attempt, "kind": kind.value, "now_us": tx.now_us}
     tx.connection.execute(_PROVE, values)
 
 
@@ -323,7 +323,7 @@ def _is_later(row: Row[Any], one: Unreadable, position: Position) -> bool:
 
 def rename(tx: StreamTransaction, old: str, new: str) -> None:
     """An entity has another key: why it was singled out goes with it."""
-    tx.connection.execute(_RENAME, {"no": tx.stream.no, "old": old, "new": new})
+    tx.connection.execute(_RENAME, {"no": tx.no, "old": old, "new": new})
 
 
 def prove_again(tx: StreamTransaction, attempt: int) -> int:
@@ -367,7 +367,7 @@ def _change(tx: StreamTransaction, values: dict[str, Any], change: ChangeKind) -
     if values["digest"]:
         about["digest"] = values["digest"]
     return {
-        "no": tx.stream.no,
+        "no": tx.no,
         "key": values["key"],
         "class": values["class"],
         "change": change.value,

@@ -13,6 +13,7 @@ from instep.errors import ConfigurationError
 from instep_sql.derived.followers import Follower, mark_all_changed, set_followers, streams_behind
 from instep_sql.engine.definitions import define, definition_of, definitions
 from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.stream_scope import StreamScope
 from instep_sql.names import check_name
 from instep_sql.projections import own_tables
 from instep_sql.projections.projected_rows import project
@@ -55,7 +56,7 @@ def keep(
         set_followers(connection, dialect, list(map(_follower_of, changed)), ())
     for one in projections:
         for no in streams_behind(connection, one.name):
-            project(connection, dialect, no, one, now_us)
+            project(StreamScope(connection, dialect, no, now_us), one)
 
 
 def _changed(
@@ -90,7 +91,7 @@ def rebuild(connection: Connection, dialect: Dialect, projection: Projection, no
     connection.execute(_FORGET_ERRORS, {"name": projection.name})
     mark_all_changed(connection, _follower_of(projection))
     for no in streams_behind(connection, projection.name):
-        project(connection, dialect, no, projection, now_us)
+        project(StreamScope(connection, dialect, no, now_us), projection)
     rows: int = connection.execute(select(func.count()).select_from(projection.table)).scalar_one()
     return rows
 

@@ -19,6 +19,7 @@ from instep.ports.derivation import ProjectedEntity
 from instep_sql.derived.entities import changed_entities
 from instep_sql.engine.bulk_writes import StoredTable
 from instep_sql.engine.dialect import ColumnRows, Dialect
+from instep_sql.engine.stream_scope import StreamScope
 from instep_sql.projections.fast_columns import ColumnarEntities, fast_columns
 from instep_sql.projections.projection import ENTITY_ID, Projection, ValueRefusedError
 
@@ -35,12 +36,10 @@ _KEEP: Final = text("""
 """)
 
 
-def project(
-    connection: Connection, dialect: Dialect, no: int, projection: Projection, now_us: int
-) -> None:
+def project(tx: StreamScope, projection: Projection) -> None:
     """Project the changed entities of a stream anew."""
-    for rows in changed_entities(connection, no, projection.name):
-        _remove_rows(connection, projection, rows)
+    for rows in changed_entities(tx, projection.name):
+        _remove_rows(tx.connection, projection, rows)
         by_class: dict[str, list[Sequence[Any]]] = {}
         for row in rows:
             if row[2] in projection.classes:
@@ -52,8 +51,8 @@ def project(
                 break
             columns.append(read)
         at_once = len(columns) == len(by_class)
-        if not at_once or _try_insert(connection, dialect, projection.table, columns):
-            _project_singly(connection, dialect, no, projection, rows, now_us)
+        if not at_once or _try_insert(tx, projection.table, columns):
+            _project_singly(tx, projection, rows)
 
 
 def _remove_rows(
@@ -76,15 +75,9 @@ def _remove_rows(
         connection.execute(text(removal), {"name": projection.name})
 
 
-def _project_singly(
-    connection: Connection,
-    dialect: Dialect,
-    no: int,
-    projection: Projection,
-    rows: Sequence[Sequence[Any]],
-    now_us: int,
-) -> None:
-    consumer, stream = connection.execute(_STREAM, {"no": no}).one()
+def _project_singly(tx: StreamScope, projection: Projection, rows: Sequence[Sequence[Any]]) -> None:
+    connection = tx.connection
+    consumer, stream = connection.execute(_STREAM, {"no": tx.no}).one()
     written: list[dict[str, Any]] = []
     errors: dict[int, str] = {}
     for row in map(tuple, rows):
@@ -104,7 +97,7 @@ def _project_singly(
             else:
                 stated = {name: value for name, (value,) in read.items() if value is not None}
                 written.append(stated)
-    refused_rows = _insert_what_is_held(connection, dialect, projection.table, written)
+    refused_rows = _insert_what_is_held(tx, projection.table, written)
     if refused_rows and projection.has_many_rows:
         # All rows of an entity, or none.
         ids = ", ".join(map(str, refused_rows))
@@ -118,9 +111,9 @@ def _project_singly(
                 {
                     "id": id,
                     "name": projection.name,
-                    "no": no,
+                    "no": tx.no,
                     "reason": without_nul(reason)[:_REASON_CHARACTERS],
-                    "now_us": now_us,
+                    "now_us": tx.now_us,
                 }
                 for id, reason in errors.items()
             ],
@@ -128,7 +121,7 @@ def _project_singly(
 
 
 def _insert_what_is_held(
-    connection: Connection, dialect: Dialect, table: Table, rows: Sequence[dict[str, Any]]
+    tx: StreamScope, table: Table, rows: Sequence[dict[str, Any]]
 ) -> dict[int, str]:
     """Insert the rows that the table can hold. Returns the reason for each other entity."""
     refused: dict[int, str] = {}
@@ -138,7 +131,7 @@ def _insert_what_is_held(
         groups.setdefault(frozenset(row), []).append(row)
     for group in groups.values():
         columns = {name: [row[name] for row in group] for name in group[0]}
-        reason = _try_insert(connection, dialect, table, [columns])
+        reason = _try_insert(tx, table, [columns])
         if reason is None:
             continue
         if len(group) == 1:
@@ -147,24 +140,22 @@ def _insert_what_is_held(
         # Halves: a table of a thousand rows with a bad one is written in ten steps.
         middle = len(group) // 2
         for half in (group[:middle], group[middle:]):
-            refused |= _insert_what_is_held(connection, dialect, table, half)
+            refused |= _insert_what_is_held(tx, table, half)
     return refused
 
 
 def _try_insert(
-    connection: Connection,
-    dialect: Dialect,
-    table: Table,
-    parts: Sequence[Mapping[str, Sequence[Any]]],
+    tx: StreamScope, table: Table, parts: Sequence[Mapping[str, Sequence[Any]]]
 ) -> str | None:
     """Insert the rows of these parts, all or none. Returns why the table cannot hold them; other
     errors are raised.
     """
+    connection = tx.connection
     driver: Any = connection.dialect.loaded_dbapi
     try:
         with connection.begin_nested():
             for columns in parts:
-                insert(connection, dialect, table, columns)
+                insert(connection, tx.dialect, table, columns)
     except ValueRefusedError as error:
         return str(error)
     except (driver.IntegrityError, driver.DataError) as error:
