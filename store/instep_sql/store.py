@@ -313,8 +313,11 @@ class SqlStore(Sink):
                     raise
                 batch = storable
             else:
+                stored = batch.position
+                if result.unknown_entities:
+                    stored = changes_met(stored, result.unknown_entities)
                 if (row := self._streams.get(batch.stream)) is not None:
-                    row.unknown = set(changes_met(batch.position, result.unknown_entities).unknown)
+                    row.unknown = set(stored.unknown)
                 return result
 
     async def report(self, reports: Sequence[StreamReport], stale_after_s: float) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, Table, bindparam, text
+from sqlalchemy import Dialect as SqlDialect
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 
 from instep.model.storable import without_nul
@@ -177,10 +178,11 @@ def insert(
     Raises what `insert_each` raises, but `ValueRefusedError` for a value that the type of its
     column does not take, and an error of the driver without SQLAlchemy's around it.
     """
-    if not is_plain(connection, table):
+    of = connection.dialect
+    stored = _plain_table(of, table, tuple(columns))
+    if stored is None:
         insert_each(connection, table, columns)
         return
-    of = connection.dialect
     try:
         bound = [
             values
@@ -190,12 +192,13 @@ def insert(
         ]
     except Exception as error:
         raise ValueRefusedError(str(error)) from error
-    dialect.insert_rows(connection, _stored(table, tuple(columns)), ColumnRows(*bound))
+    dialect.insert_rows(connection, stored, ColumnRows(*bound))
 
 
 @lru_cache(maxsize=64)
-def _stored(table: Table, columns: tuple[str, ...]) -> StoredTable:
-    return StoredTable(table.name, dict.fromkeys(columns, object))
+def _plain_table(of: SqlDialect, table: Table, columns: tuple[str, ...]) -> StoredTable | None:
+    """The table as the store's own way to insert rows sees it; None: it cannot, see `is_plain`."""
+    return StoredTable(table.name, dict.fromkeys(columns, object)) if is_plain(of, table) else None
 
 
 def insert_each(connection: Connection, table: Table, columns: Mapping[str, Sequence[Any]]) -> None:
@@ -204,7 +207,7 @@ def insert_each(connection: Connection, table: Table, columns: Mapping[str, Sequ
     connection.execute(table.insert(), [dict(zip(columns, row, strict=True)) for row in rows])
 
 
-def is_plain(connection: Connection, table: Table) -> bool:
+def is_plain(of: SqlDialect, table: Table) -> bool:
     """Whether the parameters are all that SQLAlchemy would make of a row: no expression around a
     value, no default computed in Python, no cast.
     """
@@ -214,7 +217,7 @@ def is_plain(connection: Connection, table: Table) -> bool:
         and all(
             column.default is None
             and column.type.bind_expression(bindparam("value")) is None
-            and not column.type.dialect_impl(connection.dialect).render_bind_cast
+            and not column.type.dialect_impl(of).render_bind_cast
             for column in table.columns
         )
     )

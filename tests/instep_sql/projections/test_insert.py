@@ -86,7 +86,7 @@ def test_rows_at_once_are_rows_one_by_one(connection: Connection, count: int) ->
     at_once, one_by_one = table("at once"), table("one by one")
     for each in (at_once, one_by_one):
         each.create(connection)
-    assert is_plain(connection, at_once)
+    assert is_plain(connection.dialect, at_once)
 
     insert(connection, SQLITE, at_once, columns(rows(count)))
     insert_each(connection, one_by_one, columns(rows(count)))
@@ -107,7 +107,7 @@ def test_a_default_that_python_computes_is_computed(connection: Connection) -> N
 
     insert(connection, SQLITE, with_default, columns(rows(2)))
 
-    assert not is_plain(connection, with_default)
+    assert not is_plain(connection.dialect, with_default)
     assert connection.execute(select(with_default.c.made)).scalars().all() == ["by python"] * 2
 
 
