@@ -54,12 +54,8 @@ class SweepResult(msgspec.Struct, frozen=True):
 
 
 def sweep(tx: StreamTransaction, step: SweepStep, began_at_us: int) -> SweepResult:
-    """Remove the unmarked entities among the next rows of the table (A5). All steps together pass
-    the table once: an interrupted sweep goes on from its cursor (A7).
-
-    A step reads `limit_records` rows of any stream, so its work is bounded in a shared database,
-    too. New rows are marked, so the sweep never removes them. What is derived of a removed entity
-    ends at `began_at_us`, when the attempt began.
+    """Take a step of a sweep. What is derived of a removed entity ends at `began_at_us`, when the
+    attempt began.
     """
     if step.readable is None and holds_all(step.holds):
         swept = _keep_all(tx, step)
@@ -74,6 +70,12 @@ def sweep(tx: StreamTransaction, step: SweepStep, began_at_us: int) -> SweepResu
 
 
 def _sweep_window(tx: StreamTransaction, step: SweepStep) -> SweepResult:
+    """Remove the unmarked entities among the next rows of the table (A5). All steps together pass
+    the table once: an interrupted sweep goes on from its cursor (A7).
+
+    A step reads `limit_records` rows of any stream, so its work is bounded in a shared database,
+    too. New rows are marked, so the sweep never removes them.
+    """
     connection, dialect, stream = tx.connection, tx.dialect, tx.stream
     values = {"cursor": step.cursor, "size": step.limit_records}
     ((last, size),) = dialect.execute(connection, _WINDOW, values)
