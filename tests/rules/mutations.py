@@ -297,7 +297,7 @@ _LOGS: Final = [
         f"{_E}commit.py::commit",
         "fencing.advance_stream(tx.connection, tx.dialect, stream.no, batch, tx.now_us)",
         "fencing.advance_stream(tx.connection, tx.dialect, stream.no, batch, tx.now_us)\n"
-        "    tx.connection.commit()",
+        "    tx.connection.connection.commit()",
         f"{_TE}test_commit.py::test_a1_nothing_of_a_refused_batch_is_stored",
     ),
     Mutation(
