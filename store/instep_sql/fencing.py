@@ -47,7 +47,6 @@ __all__ = [
     "lock_stream",
     "receiver_is_at",
     "set_position",
-    "stored_unproven",
     "stream_is_at",
     "take_over",
 ]
@@ -123,8 +122,9 @@ def lock_stream(connection: Connection, consumer: str, stream: str) -> None:
 
 def advance_stream(
     connection: Connection, dialect: Dialect, no: int, batch: Batch, now_us: int
-) -> None:
+) -> int:
     """Advance the stream `no` to the position of the batch, and count its deviations (A1, A10).
+    Returns how many entities an audit or a replay has proven since the consumer's last commit.
 
     Raises `FencedError` if the stream is no longer at the ordinal that the batch expects.
     """
@@ -133,6 +133,10 @@ def advance_stream(
         raise ValueError(
             f"a commit leads beyond ordinal {batch.expects_ordinal}, not to {position.ordinal}"
         )
+    proven = 0
+    if position.unproven:
+        stored: str = connection.execute(_POSITION, {"no": no}).scalar_one()
+        proven = position.unproven - decode_position(stored).unproven
     row = (
         dump_position(position),
         None if position.token is None else without_nul(position.token),
@@ -155,18 +159,12 @@ def advance_stream(
         )
     if batch.deviations:
         count_deviations(connection, dialect, "instep_stream", no, batch.deviations)
+    return proven
 
 
 def set_position(connection: Connection, no: int, position: Position) -> None:
     """Store what the commit itself has found out, with the position that was just stored."""
     connection.execute(_SET_POSITION, {"no": no, "position": dump_position(position)})
-
-
-def stored_unproven(connection: Connection, no: int) -> int:
-    """How many entities are unproven by the stored position: others than the consumer may have
-    proven some since its last commit.
-    """
-    return decode_position(connection.execute(_POSITION, {"no": no}).scalar_one()).unproven
 
 
 def stream_is_at(connection: Connection, no: int, position: Position, now_us: int) -> bool:

@@ -27,12 +27,11 @@ from instep_sql.engine import access, schema
 from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import UnstorableError
 from instep_sql.engine.registry import dialect_of
-from instep_sql.engine.value_check import split_storable
 from instep_sql.entities import commit, retirement, streams, sweep_approvals, unproven
-from instep_sql.entities.journal_epochs import begin_epoch
-from instep_sql.entities.key_reconciliation import SharedKeyError
 from instep_sql.entities.lookups import SqlEntityRows
-from instep_sql.entities.streams import StreamRow
+from instep_sql.entities.quarantine import split_storable
+from instep_sql.entities.shared_keys import SharedKeyError
+from instep_sql.entities.streams import StreamRow, StreamTransaction
 from instep_sql.entities.sweep import estimate_sweep
 from instep_sql.fencing import SqlLease
 from instep_sql.freshness_rows import FreshnessReporter
@@ -237,10 +236,8 @@ class SqlStore(Sink):
     def _note_offered(
         self, connection: Connection, row: StreamRow, now_us: int, *, offered: bool
     ) -> None:
-        journal = self.options.journal
-        if journal is not Journal.OFF:
-            begin_epoch(connection, self._dialect, now_us)
-        unproven.note_offered(connection, row, offered=offered, mode=journal, now_us=now_us)
+        tx = StreamTransaction(connection, self._dialect, row.no, now_us, self.options, row)
+        unproven.note_offered(tx, offered=offered)
 
     async def retire(self, stream: str, *, proven_by: Collection[str] | None = None) -> Retirement:
         """See `Sink`."""
@@ -288,42 +285,40 @@ class SqlStore(Sink):
         for a `StoreUnavailableError` of a server that was lost during the COMMIT.
         """
         now_us = self._clock_us()
+        separate = False
 
-        def work(connection: Connection, *, separate: bool = False) -> CommitResult:
-            row = self._row(connection, batch.stream)
-            return commit.commit(
-                connection,
-                self._dialect,
-                self.options,
-                row,
-                batch,
-                now_us,
-                self._projections,
-                separate=separate,
-                handle=lambda: self._handlers.deliver(connection, row.no, now_us),
-            )
-
-        async def run() -> CommitResult:
-            try:
-                return await self._database.run(work, committed=committed)
-            except SharedKeyError:
-                # Seldom, and once a stream: so no commit looks for it beforehand.
-                again = partial(work, separate=True)
-                return await self._database.run(again, committed=committed)
+        def work(connection: Connection) -> CommitResult:
+            row = self._streams.get(batch.stream) or self._row(connection, batch.stream)
+            tx = StreamTransaction(connection, self._dialect, row.no, now_us, self.options, row)
+            deliver = partial(self._handlers.deliver, connection, row.no, now_us)
+            handle = deliver if self._handlers.handlers else None
+            return commit.commit(tx, batch, self._projections, handle, separate=separate)
 
         def committed(connection: Connection) -> bool:
             fencing.lock_stream(connection, self._name, batch.stream)
             no = self._row(connection, batch.stream).no
             return fencing.stream_is_at(connection, no, batch.position, now_us)
 
-        try:
-            result = await run()
-        except UnstorableError:
-            batch = split_storable(batch)
-            result = await run()
-        if (row := self._streams.get(batch.stream)) is not None:
-            row.unknown = set(changes_met(batch.position, result.unknown_entities).unknown)
-        return result
+        while True:
+            try:
+                result = await self._database.run(work, committed=committed)
+            except SharedKeyError:
+                if separate:
+                    raise
+                # Seldom, and once a stream: so no commit looks for it beforehand.
+                separate = True
+            except UnstorableError:
+                storable = split_storable(batch)
+                if len(storable.records) == len(batch.records):
+                    raise
+                batch = storable
+            else:
+                stored = batch.position
+                if result.unknown_entities:
+                    stored = changes_met(stored, result.unknown_entities)
+                if (row := self._streams.get(batch.stream)) is not None:
+                    row.unknown = set(stored.unknown)
+                return result
 
     async def report(self, reports: Sequence[StreamReport], stale_after_s: float) -> None:
         """See `Sink`."""

@@ -21,7 +21,7 @@ from instep.runtime.streams.worker import StreamWorker
 from instep_spark.derivations import read_envelopes
 from instep_sql.audit.reading import MarksByKey, MarksByUuid
 from instep_sql.engine.sqlite import Sqlite
-from instep_sql.entities import commit, journal, key_reconciliation
+from instep_sql.entities import entity_rows, journal, key_reconciliation
 from instep_tapi.facts import containment, times
 from instep_tapi.restconf import baseline_rows
 from instep_tapi.wire import context_tree, record_body
@@ -178,7 +178,7 @@ def _uuid_left_to_the_source() -> list[Change]:
     def given(_classes: Any, _bodies: Any, uuids: Sequence[str]) -> Sequence[str]:
         return uuids
 
-    return [(commit, "stated_uuids", given)]
+    return [(entity_rows, "stated_uuids", given)]
 
 
 def _hour_24_is_of_its_own_day() -> list[Change]:

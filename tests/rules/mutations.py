@@ -295,9 +295,9 @@ _LOGS: Final = [
     Mutation(
         "A1",
         f"{_E}commit.py::commit",
-        "fencing.advance_stream(connection, dialect, stream.no, batch, now_us)",
-        "fencing.advance_stream(connection, dialect, stream.no, batch, now_us)\n"
-        "    connection.commit()",
+        "fencing.advance_stream(tx.connection, tx.dialect, stream.no, batch, tx.now_us)",
+        "fencing.advance_stream(tx.connection, tx.dialect, stream.no, batch, tx.now_us)\n"
+        "    tx.connection.connection.commit()",
         f"{_TE}test_commit.py::test_a1_nothing_of_a_refused_batch_is_stored",
     ),
     Mutation(
@@ -381,7 +381,7 @@ _LOGS: Final = [
     ),
     Mutation(
         "A5",
-        f"{_E}sweep.py::sweep",
+        f"{_E}sweep.py::_sweep_window",
         '"attempt": step.attempt}',
         '"attempt": step.attempt + 1}',
         f"{_TE}test_sweep.py::test_a5_new_records_are_applied_while_it_runs",
@@ -424,7 +424,7 @@ _LOGS: Final = [
     ),
     Mutation(
         "A7",
-        f"{_E}sweep.py::sweep",
+        f"{_E}sweep.py::_sweep_window",
         '{"cursor": step.cursor, "size"',
         '{"cursor": 0, "size"',
         f"{_TE}test_sweep.py::test_a7_an_interrupted_sweep_goes_on_from_its_cursor",
@@ -590,7 +590,7 @@ _LOGS: Final = [
     ),
     Mutation(
         "A14",
-        f"{_E}sweep.py::sweep",
+        f"{_E}sweep.py::_sweep_window",
         "SET lineage = 0 WHERE",
         "SET lineage = lineage WHERE",
         f"{_TE}test_key_reconciliation.py"
@@ -701,7 +701,7 @@ _LOGS: Final = [
     Mutation(
         "A22",
         "store/instep_sql/entities/unproven.py::prove",
-        '"now_us": now_us}',
+        '"now_us": tx.now_us}',
         '"now_us": 0}',
         "tests/instep_sql/entities/test_unproven.py::test_a22_what_has_proven_an_entity_last",
     ),

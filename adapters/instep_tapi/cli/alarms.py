@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -48,7 +47,7 @@ class _Chosen(NamedTuple):
     events: bool
 
 
-def alarms(  # noqa: PLR0917 - options, given by name on the command line
+async def alarms(  # noqa: PLR0917 - options, given by name on the command line
     config: ConfigArgument = None,
     store: StoreOption = None,
     consumer: ConsumerOption = None,
@@ -76,17 +75,6 @@ def alarms(  # noqa: PLR0917 - options, given by name on the command line
         )
     standing = None if all_ or events else True
     chosen = _Chosen(stream, key, measured, standing, events)
-    asyncio.run(_list(config, store, consumer, chosen, limit, output))
-
-
-async def _list(
-    config: Path | None,
-    store: str | None,
-    consumer: str | None,
-    chosen: _Chosen,
-    limit: int | None,
-    output: Format,
-) -> None:
     console = Console(highlight=False)
     columns = [Column("Raised", width=MOMENT_WIDTH), Column("State", width=12)]
     columns += [Column("Severity", width=8)]

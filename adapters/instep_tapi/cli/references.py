@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -41,7 +40,7 @@ _Find: TypeAlias = Callable[[StoreReader, str | None], AsyncIterator[_Row]]
 """The rows of one consumer of a store (None: of all)."""
 
 
-def children(
+async def children(
     uuid: UuidArgument,
     depth: Annotated[int, typer.Option(metavar="N", min=1, help="So many levels.")] = 1,
     config: ConfigArgument = None,
@@ -65,10 +64,10 @@ def children(
                 "key": one.key,
             }
 
-    _run(find, config, store, consumer, limit, output)
+    await _run(find, config, store, consumer, limit, output)
 
 
-def path(
+async def path(
     uuid: UuidArgument,
     config: ConfigArgument = None,
     store: StoreOption = None,
@@ -84,10 +83,10 @@ def path(
             for one in await derived.path(reader, uuid, consumer=each):
                 yield {"consumer": each, "name": one.name, "uuid": one.uuid, "known": one.known}
 
-    _run(find, config, store, consumer, None, output)
+    await _run(find, config, store, consumer, None, output)
 
 
-def referrers(
+async def referrers(
     uuid: UuidArgument,
     config: ConfigArgument = None,
     store: StoreOption = None,
@@ -108,10 +107,10 @@ def referrers(
                 "role": one.role,
             }
 
-    _run(find, config, store, consumer, limit, output)
+    await _run(find, config, store, consumer, limit, output)
 
 
-def dangling(
+async def dangling(
     config: ConfigArgument = None,
     store: StoreOption = None,
     consumer: ConsumerOption = None,
@@ -131,10 +130,10 @@ def dangling(
                 "since_us": one.since_us,
             }
 
-    _run(find, config, store, consumer, limit, output)
+    await _run(find, config, store, consumer, limit, output)
 
 
-def skeletons(
+async def skeletons(
     config: ConfigArgument = None,
     store: StoreOption = None,
     consumer: ConsumerOption = None,
@@ -148,10 +147,10 @@ def skeletons(
             row = msgspec.structs.asdict(one)
             yield {"consumer": row.pop("consumer"), **row}
 
-    _run(find, config, store, consumer, limit, output)
+    await _run(find, config, store, consumer, limit, output)
 
 
-references: Final[Mapping[str, Callable[..., None]]] = {
+references: Final[Mapping[str, Callable[..., Awaitable[None]]]] = {
     "children": children,
     "path": path,
     "referrers": referrers,
@@ -161,18 +160,7 @@ references: Final[Mapping[str, Callable[..., None]]] = {
 """See where entities stand, and which entities refer to them."""
 
 
-def _run(
-    find: _Find,
-    config: Path | None,
-    store: str | None,
-    consumer: str | None,
-    limit: int | None,
-    output: Format,
-) -> None:
-    asyncio.run(_list(find, config, store, consumer, limit, output))
-
-
-async def _list(
+async def _run(
     find: _Find,
     config: Path | None,
     store: str | None,

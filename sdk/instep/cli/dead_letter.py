@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator
@@ -52,7 +51,7 @@ __all__ = ["drop", "export", "list_", "replay", "show"]
 _BODY_SHOWN_BYTES: Final = 400
 
 
-def list_(
+async def list_(
     config: ConfigArgument = None,
     store: StoreOption = None,
     consumer: ConsumerOption = None,
@@ -64,10 +63,24 @@ def list_(
 
     What waits in a sequence that has failed is among it.
     """
-    asyncio.run(_list(config, store, consumer, stream, limit, output))
+    console = Console(highlight=False)
+    columns = [Column("ID", width=8, justify="right"), Column("Stream", ratio=3, overflow="fold")]
+    columns += [Column("Number", width=8, justify="right"), Column("Since", width=MOMENT_WIDTH)]
+    columns += [Column("End", width=8), Column("Reason", ratio=4, overflow="fold")]
+    columns += [Column("Body", ratio=3)]
+    await print_listing(
+        _all(config, store, consumer, stream),
+        console,
+        columns,
+        cells=_cells,
+        facts=_line,
+        what="messages",
+        limit=limit,
+        output=output,
+    )
 
 
-def show(
+async def show(
     id: Annotated[int, typer.Argument(metavar="ID", min=1)],
     config: ConfigArgument = None,
     store: StoreOption = None,
@@ -75,10 +88,19 @@ def show(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show one message whole: its body, its number, and why it was not delivered."""
-    asyncio.run(_show(config, store, consumer, id, output))
+    async with open_store(config, store, consumer, "messages dead show") as place:
+        one = await _one(place, id)
+    line = _line(one)
+    if output is Format.JSONL:
+        json_line(line)
+        return
+    for name, value in line.items():
+        if name not in ("body", "attachments", "attributes"):
+            typer.echo(plain(f"{name}: {'' if value is None else value}").rstrip())
+    typer.echo(plain(one.body.decode(errors="backslashreplace")))
 
 
-def replay(
+async def replay(
     ids: IdsArgument = None,
     config: ConfigOption = None,
     store: StoreOption = None,
@@ -100,114 +122,7 @@ def replay(
     Ends with 1 when one of them is refused: it stays where it is.
     """
     check_choice("messages dead replay", ids, everything=everything)
-    asyncio.run(_replay(config, store, consumer, ids or [], stream, although_told, wait_s, output))
-
-
-def export(
-    config: ConfigArgument = None,
-    store: StoreOption = None,
-    consumer: ConsumerOption = None,
-    stream: StreamOption = None,
-    file: Annotated[
-        Path | None,
-        typer.Option("--output", metavar="FILE", help="The file to write; default: stdout."),
-    ] = None,
-    output: FormatOption = Format.JSONL,
-) -> None:
-    """Write all of it as JSON lines, with bodies and attachments; it stays where it is."""
-    asyncio.run(_export(config, store, consumer, stream, file, output))
-
-
-def drop(
-    ids: IdsArgument = None,
-    config: ConfigOption = None,
-    store: StoreOption = None,
-    everything: AllOption = False,
-    consumer: ConsumerOption = None,
-    stream: StreamOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="They are lost for good: yes.")] = False,
-    output: FormatOption = Format.TABLE,
-) -> None:
-    """Forget messages of the dead letter for good; what became of their numbers stays recorded."""
-    check_choice("messages dead drop", ids, everything=everything)
-    if not yes:
-        raise ConfigurationError(
-            "these messages would be lost for good",
-            where="messages dead drop",
-            hint="keep them with `instep messages dead export`; then give --yes",
-        )
-    asyncio.run(_drop(config, store, consumer, ids or [], stream, output))
-
-
-async def _found(
-    place: OpenStore, stream: str | None, id: int | None = None
-) -> AsyncGenerator[DeadMessage, None]:
-    reader = MessageReader.of(place.reader)
-    for name in place.names:
-        async for one in reader.dead_messages(consumer=name, stream=stream, id=id):
-            yield one
-
-
-async def _all(
-    config: Path | None, store: str | None, consumer: str | None, stream: str | None
-) -> AsyncGenerator[DeadMessage, None]:
-    async with open_stores(config, store, consumer, "messages dead") as places:
-        for place in places:
-            async with aclosing(_found(place, stream)) as found:
-                async for one in found:
-                    yield one
-
-
-async def _list(
-    config: Path | None,
-    store: str | None,
-    consumer: str | None,
-    stream: str | None,
-    limit: int | None,
-    output: Format,
-) -> None:
-    console = Console(highlight=False)
-    columns = [Column("ID", width=8, justify="right"), Column("Stream", ratio=3, overflow="fold")]
-    columns += [Column("Number", width=8, justify="right"), Column("Since", width=MOMENT_WIDTH)]
-    columns += [Column("End", width=8), Column("Reason", ratio=4, overflow="fold")]
-    columns += [Column("Body", ratio=3)]
-    await print_listing(
-        _all(config, store, consumer, stream),
-        console,
-        columns,
-        cells=_cells,
-        facts=_line,
-        what="messages",
-        limit=limit,
-        output=output,
-    )
-
-
-async def _show(
-    config: Path | None, store: str | None, consumer: str | None, id: int, output: Format
-) -> None:
-    async with open_store(config, store, consumer, "messages dead show") as place:
-        one = await _one(place, id)
-    line = _line(one)
-    if output is Format.JSONL:
-        json_line(line)
-        return
-    for name, value in line.items():
-        if name not in ("body", "attachments", "attributes"):
-            typer.echo(plain(f"{name}: {'' if value is None else value}").rstrip())
-    typer.echo(plain(one.body.decode(errors="backslashreplace")))
-
-
-async def _replay(
-    config: Path | None,
-    store: str | None,
-    consumer: str | None,
-    ids: list[int],
-    stream: str | None,
-    although_told: bool,
-    wait_s: float,
-    output: Format,
-) -> None:
+    ids = ids or []
     counts = Counter[str]()
     async with open_store(config, store, consumer, "messages dead replay") as place:
         reader = MessageReader.of(place.reader)
@@ -241,14 +156,18 @@ async def _replay(
         raise typer.Exit(1)
 
 
-async def _export(
-    config: Path | None,
-    store: str | None,
-    consumer: str | None,
-    stream: str | None,
-    file: Path | None,
-    output: Format,
+async def export(
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    stream: StreamOption = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--output", metavar="FILE", help="The file to write; default: stdout."),
+    ] = None,
+    output: FormatOption = Format.JSONL,
 ) -> None:
+    """Write all of it as JSON lines, with bodies and attachments; it stays where it is."""
     count = 0
     async with aclosing(_all(config, store, consumer, stream)) as found:
         if file is None:
@@ -265,14 +184,25 @@ async def _export(
         typer.echo(plain(f"{counted(count, 'messages')} written to {file}"))
 
 
-async def _drop(
-    config: Path | None,
-    store: str | None,
-    consumer: str | None,
-    ids: list[int],
-    stream: str | None,
-    output: Format,
+async def drop(
+    ids: IdsArgument = None,
+    config: ConfigOption = None,
+    store: StoreOption = None,
+    everything: AllOption = False,
+    consumer: ConsumerOption = None,
+    stream: StreamOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="They are lost for good: yes.")] = False,
+    output: FormatOption = Format.TABLE,
 ) -> None:
+    """Forget messages of the dead letter for good; what became of their numbers stays recorded."""
+    check_choice("messages dead drop", ids, everything=everything)
+    if not yes:
+        raise ConfigurationError(
+            "these messages would be lost for good",
+            where="messages dead drop",
+            hint="keep them with `instep messages dead export`; then give --yes",
+        )
+    ids = ids or []
     async with open_store(config, store, consumer, "messages dead drop") as place:
         for id in ids:
             if (await _one(place, id)).frozen:
@@ -288,6 +218,25 @@ async def _drop(
         json_line({"dropped": dropped})
     else:
         typer.echo(f"{dropped:,} dropped")
+
+
+async def _found(
+    place: OpenStore, stream: str | None, id: int | None = None
+) -> AsyncGenerator[DeadMessage, None]:
+    reader = MessageReader.of(place.reader)
+    for name in place.names:
+        async for one in reader.dead_messages(consumer=name, stream=stream, id=id):
+            yield one
+
+
+async def _all(
+    config: Path | None, store: str | None, consumer: str | None, stream: str | None
+) -> AsyncGenerator[DeadMessage, None]:
+    async with open_stores(config, store, consumer, "messages dead") as places:
+        for place in places:
+            async with aclosing(_found(place, stream)) as found:
+                async for one in found:
+                    yield one
 
 
 async def _one(place: OpenStore, id: int) -> DeadMessage:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
@@ -78,7 +77,7 @@ class _Chosen(NamedTuple):
     unproven: bool = False
 
 
-def entities(  # noqa: PLR0917 - options, given by name on the command line
+async def entities(  # noqa: PLR0917 - options, given by name on the command line
     config: ConfigArgument = None,
     store: StoreOption = None,
     consumer: ConsumerOption = None,
@@ -104,12 +103,12 @@ def entities(  # noqa: PLR0917 - options, given by name on the command line
                 where="entities",
                 hint="without --key, --limit and --unproven",
             )
-        asyncio.run(_count(config, store, consumer, chosen, output))
+        await _count(config, store, consumer, chosen, output)
     else:
-        asyncio.run(_list(config, store, consumer, chosen, limit, output))
+        await _list(config, store, consumer, chosen, limit, output)
 
 
-def show(
+async def show(
     key: Annotated[str, typer.Argument(metavar="KEY", help="The key, whole.")],
     config: ConfigArgument = None,
     store: StoreOption = None,
@@ -118,7 +117,20 @@ def show(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show one entity whole. Where several consumers or streams have it, it is shown of each."""
-    asyncio.run(_show(config, store, consumer, _Chosen(stream, None, key), output))
+    chosen = _Chosen(stream, None, key)
+    count = 0
+    async for entity in _found(config, store, consumer, chosen):
+        count += 1
+        if output is Format.JSONL:
+            json_line(_line(entity))
+        else:
+            _print(entity)
+    if not count:
+        raise ConfigurationError(
+            f"there is no entity with the key {chosen.key!r}",
+            where="KEY",
+            hint="`instep entities --class CLASS` lists the keys",
+        )
 
 
 async def _found(
@@ -237,24 +249,6 @@ async def _count(
         console = Console(highlight=False)
         console.print(table)
         console.print(counted(total, "entities"))
-
-
-async def _show(
-    config: Path | None, store: str | None, consumer: str | None, chosen: _Chosen, output: Format
-) -> None:
-    count = 0
-    async for entity in _found(config, store, consumer, chosen):
-        count += 1
-        if output is Format.JSONL:
-            json_line(_line(entity))
-        else:
-            _print(entity)
-    if not count:
-        raise ConfigurationError(
-            f"there is no entity with the key {chosen.key!r}",
-            where="KEY",
-            hint="`instep entities --class CLASS` lists the keys",
-        )
 
 
 def _print(entity: StoredEntity) -> None:

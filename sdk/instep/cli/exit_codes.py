@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, Never
 
 import typer
@@ -35,7 +35,9 @@ EXIT_CODES: Final = {
 
 
 def with_exit_code(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a command: print its errors to stderr, with a traceback only after `instep --debug`."""
+    """Wrap a command: print its errors to stderr, with a traceback only after `instep --debug`. One
+    that is a coroutine function is run by asyncio.
+    """
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -43,6 +45,10 @@ def with_exit_code(command: Callable[..., Any]) -> Callable[..., Any]:
             output = kwargs.get("output")
             log_to_stderr(output if isinstance(output, Format) else Format.TABLE)
             done = command(*args, **kwargs)
+            if isinstance(done, Coroutine):
+                import asyncio
+
+                done = asyncio.run(done)
             sys.stdout.flush()
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise

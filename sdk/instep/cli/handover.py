@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import typer
 
@@ -19,7 +18,7 @@ _LEASES = 3.0
 _POLL_S = 0.1
 
 
-def handover(
+async def handover(
     config: ConfigArgument = None,
     store: StoreOption = None,
     consumer: ConsumerOption = None,
@@ -29,12 +28,6 @@ def handover(
 
     Leave out --consumer if there is only one. Ends with 1 if nobody else takes over.
     """
-    asyncio.run(_handover(config, store, consumer, output))
-
-
-async def _handover(
-    config: Path | None, store: str | None, consumer: str | None, output: Format
-) -> None:
     chosen = consumer if store is None else None
     async with open_store(config, store, chosen, "handover") as place:
         reader = LeaseReader.of(place.reader)

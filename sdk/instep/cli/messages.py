@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -39,7 +38,7 @@ _BODY_SHOWN_BYTES: Final = 400
 """Bytes of a body that are read for the table, whose column shows fewer."""
 
 
-def messages(
+async def messages(
     config: ConfigArgument = None,
     store: StoreOption = None,
     consumer: ConsumerOption = None,
@@ -53,17 +52,6 @@ def messages(
     A stream is one sequence. A body that is JSON is shown as it is, other text as a string, and
     what is no text as {"base64": …}.
     """
-    asyncio.run(_list(config, store, consumer, stream, limit, output))
-
-
-async def _list(
-    config: Path | None,
-    store: str | None,
-    consumer: str | None,
-    stream: str | None,
-    limit: int | None,
-    output: Format,
-) -> None:
     console = Console(highlight=False)
     columns = [Column("Stream", ratio=3, overflow="fold")]
     columns += [Column("Number", width=8, justify="right")]

@@ -4,7 +4,6 @@ replay.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import re
 from collections.abc import AsyncGenerator
@@ -49,7 +48,7 @@ __all__ = ["accept", "drop", "list_", "replay", "replay_one", "show"]
 _DIGEST: Final = re.compile("[0-9a-f]{32}")
 
 
-def list_(
+async def list_(
     config: ConfigArgument = None,
     store: StoreOption = None,
     consumer: ConsumerOption = None,
@@ -58,10 +57,24 @@ def list_(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List the records in quarantine, the oldest first."""
-    asyncio.run(_list(config, store, consumer, stream, limit, output))
+    console = Console(highlight=False)
+    columns = [Column("ID", width=7), Column("Received", width=MOMENT_WIDTH)]
+    columns += [Column("Times", width=7, justify="right")]
+    columns += [Column("Bytes", width=9, justify="right"), Column("Replayed", width=8)]
+    columns += [Column(name, ratio=1, overflow="fold") for name in ("Stream", "Reason")]
+    await print_listing(
+        _found(config, store, consumer, stream),
+        console,
+        columns,
+        cells=_cells,
+        facts=_facts,
+        what="in quarantine",
+        limit=limit,
+        output=output,
+    )
 
 
-def show(
+async def show(
     id: Annotated[int, typer.Argument(metavar="ID", min=1)],
     config: ConfigArgument = None,
     store: StoreOption = None,
@@ -69,10 +82,24 @@ def show(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show one record whole, with its bytes."""
-    asyncio.run(_show(config, store, consumer, id, output))
+    async with open_store(config, store, consumer, "quarantine show") as place:
+        one = await _one(place.reader, id)
+    try:
+        text = one.raw.decode()
+    except UnicodeDecodeError:
+        raw = {"raw_base64": base64.b64encode(one.raw).decode()}
+        text = one.raw.decode(errors="backslashreplace")
+    else:
+        raw = {"raw": text}
+    if output is Format.JSONL:
+        json_line({**_facts(one), **raw})
+        return
+    for name, value in _facts(one).items():
+        typer.echo(plain(f"{name:12} {'—' if value is None else value}"))
+    typer.echo(f"\n{plain_lines(text)}")
 
 
-def replay(
+async def replay(
     ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", min=1)] = None,
     config: ConfigOption = None,
     store: StoreOption = None,
@@ -91,141 +118,7 @@ def replay(
         raise ConfigurationError(
             "it is not clear what to replay", where="quarantine replay", hint="name IDs, or --all"
         )
-    asyncio.run(_replay(config, store, consumer, ids or [], stream, output))
-
-
-def drop(
-    ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", min=1)] = None,
-    config: ConfigOption = None,
-    store: StoreOption = None,
-    everything: Annotated[bool, typer.Option("--all", help="All records in quarantine.")] = False,
-    consumer: ConsumerOption = None,
-    stream: StreamOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="They are lost for good: yes.")] = False,
-    output: FormatOption = Format.TABLE,
-) -> None:
-    """Forget records that will never be read, so that a full quarantine takes others."""
-    if bool(ids) == everything or (ids and (stream or consumer)):
-        raise ConfigurationError(
-            "it is not clear what to drop",
-            where="quarantine drop",
-            hint="name IDs, or --all (of one --stream, of one --consumer)",
-        )
-    if not yes:
-        raise ConfigurationError(
-            "the bytes of these records would be lost for good",
-            where="quarantine drop",
-            hint="look at them with `instep quarantine show`; then give --yes",
-        )
-    asyncio.run(_drop(config, store, consumer, ids, stream, output))
-
-
-def accept(
-    digest: Annotated[str, typer.Argument(metavar="DIGEST")],
-    config: ConfigArgument = None,
-    store: StoreOption = None,
-    consumer: ConsumerOption = None,
-    output: FormatOption = Format.TABLE,
-) -> None:
-    """Accept that a record is lost: from the next attempt on it keeps no entity unproven.
-
-    Its bytes stay in quarantine. Ends with 1 if no record has this digest.
-    """
-    if not _DIGEST.fullmatch(digest):
-        raise ConfigurationError(
-            f"{digest!r} is not a digest",
-            where="DIGEST",
-            hint="`instep quarantine list` and `instep status` show it, with 32 digits",
-        )
-    asyncio.run(_accept(config, store, consumer, digest, output))
-
-
-async def _accept(
-    config: Path | None, store: str | None, consumer: str | None, digest: str, output: Format
-) -> None:
-    accepted = 0
-    async with open_stores(config, store, consumer, "quarantine accept") as places:
-        for place in places:
-            for name in {one.consumer for one in await place.reader.streams()}:
-                if place.has(name):
-                    accepted += await place.reader.accept(name, digest)
-    if output is Format.JSONL:
-        json_line({"digest": digest, "accepted": accepted})
-    else:
-        typer.echo(f"{accepted:,} accepted")
-    if not accepted:
-        raise typer.Exit(1)
-
-
-async def _list(
-    config: Path | None,
-    store: str | None,
-    consumer: str | None,
-    stream: str | None,
-    limit: int | None,
-    output: Format,
-) -> None:
-    console = Console(highlight=False)
-    columns = [Column("ID", width=7), Column("Received", width=MOMENT_WIDTH)]
-    columns += [Column("Times", width=7, justify="right")]
-    columns += [Column("Bytes", width=9, justify="right"), Column("Replayed", width=8)]
-    columns += [Column(name, ratio=1, overflow="fold") for name in ("Stream", "Reason")]
-    await print_listing(
-        _found(config, store, consumer, stream),
-        console,
-        columns,
-        cells=_cells,
-        facts=_facts,
-        what="in quarantine",
-        limit=limit,
-        output=output,
-    )
-
-
-async def _found(
-    config: Path | None, store: str | None, consumer: str | None, stream: str | None
-) -> AsyncGenerator[Quarantined, None]:
-    async with open_stores(config, store, consumer, "quarantine list") as places:
-        for place in places:
-            await require_stream(place.reader, stream)
-            async for one in _waiting(place, stream):
-                yield one
-
-
-async def _waiting(place: OpenStore, stream: str | None) -> AsyncGenerator[Quarantined, None]:
-    for name in place.names:
-        async for one in place.reader.quarantine(consumer=name, stream=stream):
-            yield one
-
-
-async def _show(
-    config: Path | None, store: str | None, consumer: str | None, id: int, output: Format
-) -> None:
-    async with open_store(config, store, consumer, "quarantine show") as place:
-        one = await _one(place.reader, id)
-    try:
-        text = one.raw.decode()
-    except UnicodeDecodeError:
-        raw = {"raw_base64": base64.b64encode(one.raw).decode()}
-        text = one.raw.decode(errors="backslashreplace")
-    else:
-        raw = {"raw": text}
-    if output is Format.JSONL:
-        json_line({**_facts(one), **raw})
-        return
-    for name, value in _facts(one).items():
-        typer.echo(plain(f"{name:12} {'—' if value is None else value}"))
-    typer.echo(f"\n{plain_lines(text)}")
-
-
-async def _replay(
-    config: Path | None,
-    store: str | None,
-    consumer: str | None,
-    ids: list[int],
-    stream: str | None,
-    output: Format,
-) -> None:
+    ids = ids or []
     async with open_store(config, store, consumer, "quarantine replay") as place:
         reader = place.reader
         await require_stream(reader, stream)
@@ -253,14 +146,29 @@ async def _replay(
         raise typer.Exit(1)
 
 
-async def _drop(
-    config: Path | None,
-    store: str | None,
-    consumer: str | None,
-    ids: list[int] | None,
-    stream: str | None,
-    output: Format,
+async def drop(
+    ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", min=1)] = None,
+    config: ConfigOption = None,
+    store: StoreOption = None,
+    everything: Annotated[bool, typer.Option("--all", help="All records in quarantine.")] = False,
+    consumer: ConsumerOption = None,
+    stream: StreamOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="They are lost for good: yes.")] = False,
+    output: FormatOption = Format.TABLE,
 ) -> None:
+    """Forget records that will never be read, so that a full quarantine takes others."""
+    if bool(ids) == everything or (ids and (stream or consumer)):
+        raise ConfigurationError(
+            "it is not clear what to drop",
+            where="quarantine drop",
+            hint="name IDs, or --all (of one --stream, of one --consumer)",
+        )
+    if not yes:
+        raise ConfigurationError(
+            "the bytes of these records would be lost for good",
+            where="quarantine drop",
+            hint="look at them with `instep quarantine show`; then give --yes",
+        )
     async with open_store(config, store, consumer, "quarantine drop") as place:
         await require_stream(place.reader, stream)
         for id in ids or ():
@@ -274,6 +182,53 @@ async def _drop(
         json_line({"dropped": dropped})
     else:
         typer.echo(f"{dropped:,} dropped")
+
+
+async def accept(
+    digest: Annotated[str, typer.Argument(metavar="DIGEST")],
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Accept that a record is lost: from the next attempt on it keeps no entity unproven.
+
+    Its bytes stay in quarantine. Ends with 1 if no record has this digest.
+    """
+    if not _DIGEST.fullmatch(digest):
+        raise ConfigurationError(
+            f"{digest!r} is not a digest",
+            where="DIGEST",
+            hint="`instep quarantine list` and `instep status` show it, with 32 digits",
+        )
+    accepted = 0
+    async with open_stores(config, store, consumer, "quarantine accept") as places:
+        for place in places:
+            for name in {one.consumer for one in await place.reader.streams()}:
+                if place.has(name):
+                    accepted += await place.reader.accept(name, digest)
+    if output is Format.JSONL:
+        json_line({"digest": digest, "accepted": accepted})
+    else:
+        typer.echo(f"{accepted:,} accepted")
+    if not accepted:
+        raise typer.Exit(1)
+
+
+async def _found(
+    config: Path | None, store: str | None, consumer: str | None, stream: str | None
+) -> AsyncGenerator[Quarantined, None]:
+    async with open_stores(config, store, consumer, "quarantine list") as places:
+        for place in places:
+            await require_stream(place.reader, stream)
+            async for one in _waiting(place, stream):
+                yield one
+
+
+async def _waiting(place: OpenStore, stream: str | None) -> AsyncGenerator[Quarantined, None]:
+    for name in place.names:
+        async for one in place.reader.quarantine(consumer=name, stream=stream):
+            yield one
 
 
 async def replay_one(reader: StoreReader, one: Quarantined, status: StreamStatus | None) -> str:

@@ -108,7 +108,7 @@ Wait = Annotated[
 Sequence = Annotated[str, typer.Option("--stream", metavar="ID", help="The sequence.")]
 
 
-def list_(
+async def list_(
     config: ConfigArgument = None,
     store: StoreOption = None,
     consumer: ConsumerOption = None,
@@ -124,103 +124,6 @@ def list_(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show sequences with what is received, missing and waiting; all of them as JSON lines."""
-    asyncio.run(_list(config, store, consumer, stream, troubled, limit, output))
-
-
-def show(
-    id: Annotated[str, typer.Argument(metavar="ID")],
-    config: ConfigArgument = None,
-    store: StoreOption = None,
-    consumer: ConsumerOption = None,
-    output: FormatOption = Format.TABLE,
-) -> None:
-    """Show one sequence, and what became of each of its numbers.
-
-    Of a sequence that was forgotten, what is recorded. As JSON lines: the sequence, then each range
-    of numbers with its end.
-    """
-    asyncio.run(_show(config, store, consumer, id, output))
-
-
-def give_up(
-    stream: Sequence,
-    config: ConfigArgument = None,
-    store: StoreOption = None,
-    consumer: ConsumerOption = None,
-    through: Annotated[
-        int | None,
-        typer.Option(
-            "--through", metavar="N", help="The last number given up.", show_default="the highest"
-        ),
-    ] = None,
-    wait_s: Wait = 3.0,
-    output: FormatOption = Format.TABLE,
-) -> None:
-    """Go on without the messages that are missing: they are reported as lost, and refused later.
-
-    In a sequence that has failed, what it kept is delivered; it accepts nothing new before
-    `instep sequences resume`.
-    """
-    act = _act(config, store, consumer, stream, OperatorAction.GIVE_UP, through, wait_s, output)
-    asyncio.run(act)
-
-
-def reset(
-    stream: Sequence,
-    config: ConfigArgument = None,
-    store: StoreOption = None,
-    consumer: ConsumerOption = None,
-    following: Annotated[
-        int | None,
-        typer.Option("--next", metavar="N", help="The next number.", show_default="the first"),
-    ] = None,
-    wait_s: Wait = 3.0,
-    output: FormatOption = Format.TABLE,
-) -> None:
-    """Let a sequence begin anew, also after it has failed; what waits behind a gap goes to the dead
-    letter.
-    """
-    act = _act(config, store, consumer, stream, OperatorAction.RESET, following, wait_s, output)
-    asyncio.run(act)
-
-
-def close(
-    stream: Sequence,
-    config: ConfigArgument = None,
-    store: StoreOption = None,
-    consumer: ConsumerOption = None,
-    wait_s: Wait = 3.0,
-    output: FormatOption = Format.TABLE,
-) -> None:
-    """Accept nothing more of a sequence; in time it is forgotten."""
-    act = _act(config, store, consumer, stream, OperatorAction.CLOSE, None, wait_s, output)
-    asyncio.run(act)
-
-
-def resume(
-    stream: Sequence,
-    config: ConfigArgument = None,
-    store: StoreOption = None,
-    consumer: ConsumerOption = None,
-    wait_s: Wait = 3.0,
-    output: FormatOption = Format.TABLE,
-) -> None:
-    """Let a sequence that has failed go on: what is missing may come again, and what it kept
-    follows in order.
-    """
-    act = _act(config, store, consumer, stream, OperatorAction.RESUME, None, wait_s, output)
-    asyncio.run(act)
-
-
-async def _list(
-    config: Path | None,
-    store: str | None,
-    consumer: str | None,
-    stream: str | None,
-    troubled: bool,
-    limit: int | None,
-    output: Format,
-) -> None:
     count = 0
     async with aclosing(_chosen(config, store, consumer, stream, troubled)) as found:
         async for one in found:
@@ -242,9 +145,19 @@ async def _list(
         typer.echo("no such sequence")
 
 
-async def _show(
-    config: Path | None, store: str | None, consumer: str | None, stream: str, output: Format
+async def show(
+    id: Annotated[str, typer.Argument(metavar="ID")],
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    output: FormatOption = Format.TABLE,
 ) -> None:
+    """Show one sequence, and what became of each of its numbers.
+
+    Of a sequence that was forgotten, what is recorded. As JSON lines: the sequence, then each range
+    of numbers with its end.
+    """
+    stream = id
     found = False
     async with open_stores(config, store, consumer, "sequences show") as places:
         for place in places:
@@ -259,6 +172,72 @@ async def _show(
                     _show_one(name, stream, status.get(name), ends, output)
     if not found:
         raise _unknown_sequence(stream, "ID")
+
+
+async def give_up(
+    stream: Sequence,
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    through: Annotated[
+        int | None,
+        typer.Option(
+            "--through", metavar="N", help="The last number given up.", show_default="the highest"
+        ),
+    ] = None,
+    wait_s: Wait = 3.0,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Go on without the messages that are missing: they are reported as lost, and refused later.
+
+    In a sequence that has failed, what it kept is delivered; it accepts nothing new before
+    `instep sequences resume`.
+    """
+    await _act(config, store, consumer, stream, OperatorAction.GIVE_UP, through, wait_s, output)
+
+
+async def reset(
+    stream: Sequence,
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    following: Annotated[
+        int | None,
+        typer.Option("--next", metavar="N", help="The next number.", show_default="the first"),
+    ] = None,
+    wait_s: Wait = 3.0,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Let a sequence begin anew, also after it has failed; what waits behind a gap goes to the dead
+    letter.
+    """
+    await _act(config, store, consumer, stream, OperatorAction.RESET, following, wait_s, output)
+
+
+async def close(
+    stream: Sequence,
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    wait_s: Wait = 3.0,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Accept nothing more of a sequence; in time it is forgotten."""
+    await _act(config, store, consumer, stream, OperatorAction.CLOSE, None, wait_s, output)
+
+
+async def resume(
+    stream: Sequence,
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    wait_s: Wait = 3.0,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Let a sequence that has failed go on: what is missing may come again, and what it kept
+    follows in order.
+    """
+    await _act(config, store, consumer, stream, OperatorAction.RESUME, None, wait_s, output)
 
 
 def _show_one(

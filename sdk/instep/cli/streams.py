@@ -4,8 +4,6 @@ offered any more (A20).
 
 from __future__ import annotations
 
-import asyncio
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -44,7 +42,7 @@ DryRunOption = Annotated[
 ]
 
 
-def list_(
+async def list_(
     config: ConfigArgument = None,
     store: StoreOption = None,
     consumer: ConsumerOption = None,
@@ -52,42 +50,6 @@ def list_(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List the streams of a store: phase, entities, and since when one is not offered."""
-    asyncio.run(_list(config, store, consumer, stream, output))
-
-
-def show(
-    config: ConfigArgument = None,
-    store: StoreOption = None,
-    consumer: ConsumerOption = None,
-    stream: StreamOption = None,
-    output: FormatOption = Format.TABLE,
-) -> None:
-    """Show streams whole: what the provider declares of each, under which names."""
-    asyncio.run(_show(config, store, consumer, stream, output))
-
-
-def retire(
-    config: ConfigArgument = None,
-    store: StoreOption = None,
-    consumer: ConsumerOption = None,
-    stream: StreamOption = None,
-    dry_run: DryRunOption = False,
-    output: FormatOption = Format.TABLE,
-) -> None:
-    """Remove a stream that is not offered any more, with all its entities. The consumer may run.
-
-    Ends with 1 if the provider still offers it.
-    """
-    asyncio.run(_retire(config, store, consumer, stream, dry_run, output))
-
-
-async def _list(
-    config: Path | None,
-    store: str | None,
-    consumer: str | None,
-    stream: str | None,
-    output: Format,
-) -> None:
     columns = [
         Column("consumer", ratio=1),
         Column("stream", ratio=2),
@@ -108,13 +70,14 @@ async def _list(
         table.flush()
 
 
-async def _show(
-    config: Path | None,
-    store: str | None,
-    consumer: str | None,
-    stream: str | None,
-    output: Format,
+async def show(
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    stream: StreamOption = None,
+    output: FormatOption = Format.TABLE,
 ) -> None:
+    """Show streams whole: what the provider declares of each, under which names."""
     async for _, one in find_streams(config, store, consumer, stream, "streams"):
         facts = _facts(one) | {
             "endpoint": one.info.get("endpoint", ""),
@@ -132,14 +95,18 @@ async def _show(
             typer.echo(plain(f"  {name.replace('_', ' '):18} {text}"))
 
 
-async def _retire(
-    config: Path | None,
-    store: str | None,
-    consumer: str | None,
-    stream: str | None,
-    dry_run: bool,
-    output: Format,
+async def retire(
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    stream: StreamOption = None,
+    dry_run: DryRunOption = False,
+    output: FormatOption = Format.TABLE,
 ) -> None:
+    """Remove a stream that is not offered any more, with all its entities. The consumer may run.
+
+    Ends with 1 if the provider still offers it.
+    """
     if stream is None:
         raise ConfigurationError(
             "it is not clear which stream is meant",

@@ -4,7 +4,6 @@ provider states nothing, and the word that they are gone (A19).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from instep.ports.reader import SweepReader
 __all__ = ["release", "status"]
 
 
-def status(
+async def status(
     config: ConfigArgument = None,
     store: StoreOption = None,
     consumer: ConsumerOption = None,
@@ -35,31 +34,6 @@ def status(
     """Show the streams whose sweep is held, or that have classes of which the provider states
     nothing, and how much the sweep would remove.
     """
-    asyncio.run(_status(config, store, consumer, stream, output))
-
-
-def release(
-    config: ConfigArgument = None,
-    store: StoreOption = None,
-    consumer: ConsumerOption = None,
-    stream: StreamOption = None,
-    output: FormatOption = Format.TABLE,
-) -> None:
-    """Release held sweeps. A running consumer goes on within seconds, another at its start.
-
-    It also confirms that classes of which the provider states nothing are gone. It releases only
-    sweeps that are held now, and ends with 1 if there are none.
-    """
-    asyncio.run(_release(config, store, consumer, stream, output))
-
-
-async def _status(
-    config: Path | None,
-    store: str | None,
-    consumer: str | None,
-    stream: str | None,
-    output: Format,
-) -> None:
     count = 0
     async for reader, one in _held(config, store, consumer, stream):
         count += 1
@@ -88,13 +62,18 @@ async def _status(
         typer.echo("no sweep is held")
 
 
-async def _release(
-    config: Path | None,
-    store: str | None,
-    consumer: str | None,
-    stream: str | None,
-    output: Format,
+async def release(
+    config: ConfigArgument = None,
+    store: StoreOption = None,
+    consumer: ConsumerOption = None,
+    stream: StreamOption = None,
+    output: FormatOption = Format.TABLE,
 ) -> None:
+    """Release held sweeps. A running consumer goes on within seconds, another at its start.
+
+    It also confirms that classes of which the provider states nothing are gone. It releases only
+    sweeps that are held now, and ends with 1 if there are none.
+    """
     count = 0
     async for reader, one in _held(config, store, consumer, stream):
         count += 1

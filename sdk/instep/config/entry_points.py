@@ -91,7 +91,7 @@ def summary(point: EntryPoint) -> str:
         return ""
     for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
         match node, after:
-            case ast.FunctionDef(name=point.attr), _:
+            case ast.FunctionDef(point.attr) | ast.AsyncFunctionDef(point.attr), _:
                 return _first(ast.get_docstring(node) or "")
             case ast.AnnAssign(target=ast.Name(point.attr)), ast.Expr(ast.Constant(str(text))):
                 return _first(text)

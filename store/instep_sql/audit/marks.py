@@ -218,18 +218,14 @@ class SqlAuditMarks:
         connection.execute(self._sql.disown, values)
         if row.change_only:
             change_only.forget_parts(connection, self._dialect, row.no, [one.name for one in found])
-        commit.write_records(
-            connection,
-            self._dialect,
-            msgspec.structs.replace(self._options, journal=row.journal),
-            row,
-            row.position,
-            [_record(self._stream, one, row.position) for one in found],
-            by_uuid=self._by_uuid,
-            now_us=self._clock_us(),
+        options = msgspec.structs.replace(self._options, journal=row.journal)
+        tx = streams.StreamTransaction(
+            connection, self._dialect, row.no, self._clock_us(), options, row
         )
-        unproven.recount(connection, row)
-        commit.derive_changed(connection, self._dialect, row, self._projections, self._clock_us())
+        records = [_record(self._stream, one, row.position) for one in found]
+        commit.write_records(tx, row.position, records, by_uuid=self._by_uuid)
+        unproven.recount(tx)
+        commit.derive_changed(tx, self._projections)
         self._reading.repaired(connection, row.position, keys)
         connection.execute(self._sql.repaired, values)
         return len(found), found[-1].key if len(found) == _PAGE_RECORDS else ""

@@ -21,8 +21,8 @@ from instep.model.position import Position
 from instep.model.records import Record, RecordType
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.entities import change_only, streams
-from instep_sql.entities.key_reconciliation import find_tombstones
 from instep_sql.entities.streams import StreamKind
+from instep_sql.entities.tombstones import find_tombstones
 from instep_sql.options import Journal
 from instep_sql.stored_entities import StoredRecord, find_headers
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -61,7 +60,7 @@ class _Chosen(msgspec.Struct, frozen=True):
         )
 
 
-def list_(
+async def list_(
     config: ConfigArgument = None,
     store: StoreOption = None,
     consumer: ConsumerOption = None,
@@ -76,21 +75,19 @@ def list_(
     columns += [Column("Stream", ratio=3, overflow="fold")]
     columns += [Column(name, width=8, justify="right") for name in ("Cursor", "Failed")]
     columns += [Column("Blocked", width=7), Column("Error", ratio=4, overflow="fold")]
-    asyncio.run(
-        print_listing(
-            _statuses(config, store, consumer),
-            Console(highlight=False),
-            columns,
-            cells=_status_cells,
-            facts=_status_facts,
-            what="handlers",
-            limit=limit,
-            output=output,
-        )
+    await print_listing(
+        _statuses(config, store, consumer),
+        Console(highlight=False),
+        columns,
+        cells=_status_cells,
+        facts=_status_facts,
+        what="handlers",
+        limit=limit,
+        output=output,
     )
 
 
-def failed(
+async def failed(
     config: ConfigArgument = None,
     store: StoreOption = None,
     consumer: ConsumerOption = None,
@@ -107,21 +104,19 @@ def failed(
     columns += [Column("Stream", ratio=2, overflow="fold"), Column("Since", width=MOMENT_WIDTH)]
     columns += [Column("Change", width=7), Column("Key", ratio=3, overflow="fold")]
     columns += [Column("Reason", ratio=4, overflow="fold")]
-    asyncio.run(
-        print_listing(
-            _failed(config, store, consumer, _Chosen(handler, stream)),
-            Console(highlight=False),
-            columns,
-            cells=_failed_cells,
-            facts=_failed_facts,
-            what="failed changes",
-            limit=limit,
-            output=output,
-        )
+    await print_listing(
+        _failed(config, store, consumer, _Chosen(handler, stream)),
+        Console(highlight=False),
+        columns,
+        cells=_failed_cells,
+        facts=_failed_facts,
+        what="failed changes",
+        limit=limit,
+        output=output,
     )
 
 
-def retry(
+async def retry(
     ids: IdsArgument = None,
     config: ConfigOption = None,
     store: StoreOption = None,
@@ -136,11 +131,11 @@ def retry(
     The process with the handler does it, now or later.
     """
     chosen = _checked("retry", ids, everything, handler, stream)
-    count = asyncio.run(_each(config, store, consumer, chosen, "retry", SqlReader.retry_change))
+    count = await _each(config, store, consumer, chosen, "retry", SqlReader.retry_change)
     _told("asked for again", count, output)
 
 
-def drop(  # noqa: PLR0917 - options, given by name on the command line
+async def drop(  # noqa: PLR0917 - options, given by name on the command line
     ids: IdsArgument = None,
     config: ConfigOption = None,
     store: StoreOption = None,
@@ -162,11 +157,11 @@ def drop(  # noqa: PLR0917 - options, given by name on the command line
             where="handlers drop",
             hint="look at them with `instep handlers failed`; then give --yes",
         )
-    count = asyncio.run(_each(config, store, consumer, chosen, "drop", SqlReader.drop_change))
+    count = await _each(config, store, consumer, chosen, "drop", SqlReader.drop_change)
     _told("dropped", count, output)
 
 
-handlers: Final[Mapping[str, Callable[..., None]]] = {
+handlers: Final[Mapping[str, Callable[..., Awaitable[None]]]] = {
     "list": list_,
     "failed": failed,
     "retry": retry,

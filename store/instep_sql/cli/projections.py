@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +19,7 @@ from instep_sql.store import SqlStore
 __all__ = ["projections"]
 
 
-def rebuild(
+async def rebuild(
     config: ConfigArgument = None,
     consumer: ConsumerOption = None,
     output: FormatOption = Format.TABLE,
@@ -30,14 +29,17 @@ def rebuild(
     It is one transaction; the consumer may run meanwhile.
     """
     for one in _consumers(config or default_path(), consumer):
-        for name, rows in asyncio.run(_rebuild(one)).items():
+        async with _store(one) as store:
+            await store.open(one.name)
+            rebuilt = await store.rebuild_projections()
+        for name, rows in rebuilt.items():
             if output is Format.JSONL:
                 json_line({"consumer": one.name, "projection": name, "rows": rows})
             else:
                 typer.echo(plain(f"{one.name}: {name} has {counted(rows, 'rows')}"))
 
 
-def errors(
+async def errors(
     config: ConfigArgument = None,
     consumer: ConsumerOption = None,
     output: FormatOption = Format.TABLE,
@@ -47,7 +49,11 @@ def errors(
     Ends with 1 if there are any.
     """
     found = _consumers(config or default_path(), consumer)
-    missing = [error for one in found for error in asyncio.run(_errors(one))]
+    missing: list[ProjectionError] = []
+    for one in found:
+        async with _store(one) as store:
+            errors = await store.reader.projection_errors()
+        missing += [error for error in errors if error.consumer == one.name]
     for error in missing:
         _print(error, output)
     if missing:
@@ -56,7 +62,10 @@ def errors(
         typer.echo("every row is in its table")
 
 
-projections: Final[Mapping[str, Callable[..., None]]] = {"rebuild": rebuild, "errors": errors}
+projections: Final[Mapping[str, Callable[..., Awaitable[None]]]] = {
+    "rebuild": rebuild,
+    "errors": errors,
+}
 """Look after the tables of ready projections."""
 
 
@@ -77,19 +86,6 @@ def _consumers(path: Path, consumer: str | None) -> list[ConsumerConfiguration]:
             key="projections",
         )
     return found
-
-
-async def _rebuild(one: ConsumerConfiguration) -> dict[str, int]:
-    """Fill the tables again; how many rows each has, by its name."""
-    async with _store(one) as store:
-        await store.open(one.name)
-        return await store.rebuild_projections()
-
-
-async def _errors(one: ConsumerConfiguration) -> list[ProjectionError]:
-    async with _store(one) as store:
-        errors = await store.reader.projection_errors()
-        return [error for error in errors if error.consumer == one.name]
 
 
 def _store(one: ConsumerConfiguration) -> SqlStore:

@@ -6,11 +6,11 @@ also remove the rows of one that has ended. Without a follower there is none, an
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Sequence
+from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 
 from instep_sql.engine.bulk_writes import quoted
 from instep_sql.engine.definitions import define, definitions
@@ -21,7 +21,6 @@ __all__ = [
     "STATED",
     "Follower",
     "ReferenceColumn",
-    "changed_entities",
     "has_all_triggers",
     "mark_all_changed",
     "set_followers",
@@ -34,25 +33,8 @@ _VERSION: Final = "4"
 """Of the triggers: a store that has those of another version gets these when it is opened."""
 _TRIGGERS: Final = "triggers of followers"
 _FOLLOWER: Final = "follower:"
-_PAGE_RECORDS: Final = 1_000
 _WATCHED: Final = ("uuid", "envelope", "body")
 _BEHIND: Final = text("SELECT DISTINCT stream_no FROM instep_unprojected WHERE name = :name")
-_NEXT: Final = """
-    SELECT e.id, e.key, e.class, e.uuid, e.body, e.envelope {more}
-    FROM (SELECT entity_id FROM instep_unprojected
-          WHERE stream_no = :no AND name = :name AND entity_id > :after
-          ORDER BY entity_id LIMIT :limit) AS u
-    JOIN instep_entity AS e ON e.id = u.entity_id {join}
-    ORDER BY e.id
-"""
-_CHANGED: Final = text(_NEXT.format(more="", join=""))
-_WITH_DIGEST: Final = text(
-    _NEXT.format(
-        more=", d.digest",
-        join=f"LEFT JOIN {STATED} AS d ON d.entity_id = e.id AND d.name = :name",
-    )
-)
-_DONE: Final = text("DELETE FROM instep_unprojected WHERE stream_no = :no AND name = :name")
 _FORGET: Final = tuple(
     text(f"DELETE FROM {table} WHERE name = :name")
     for table in ("instep_unprojected", "instep_projection_error")
@@ -119,26 +101,6 @@ def mark_all_changed(connection: Connection, follower: Follower) -> None:
 def streams_behind(connection: Connection, name: str) -> Sequence[int]:
     """The streams with entities of which nothing was derived since they changed."""
     return connection.execute(_BEHIND, {"name": name}).scalars().all()
-
-
-def changed_entities(
-    connection: Connection, no: int, name: str, *, digests: bool = False
-) -> Iterator[Sequence[Row[Any]]]:
-    """Pages of the changed entities of a stream; with `digests` each with what it stated, too.
-    Once they are read, none counts as changed.
-    """
-    query = _WITH_DIGEST if digests else _CHANGED
-    which: dict[str, Any] = {"no": no, "name": name}
-    after = -1
-    while True:
-        rows = connection.execute(query, {**which, "after": after, "limit": _PAGE_RECORDS}).all()
-        if rows:
-            yield rows
-            after = rows[-1].id
-        if len(rows) < _PAGE_RECORDS:
-            break
-    if after >= 0:
-        connection.execute(_DONE, which)
 
 
 def _triggers(followers: Sequence[Follower], dialect: Dialect) -> list[Trigger]:

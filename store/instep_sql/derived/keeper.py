@@ -21,6 +21,7 @@ from instep_sql.derived.tables import create_tables, create_views, drop_views, l
 from instep_sql.engine.bulk_writes import quoted
 from instep_sql.engine.definitions import define, definition_of, definitions
 from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.stream_scope import StreamScope
 from instep_sql.options import SqlOptions
 
 __all__ = ["EnabledDerivations", "enabled_derivations", "keep_derivations", "public_views"]
@@ -124,7 +125,7 @@ def _enable(
         forget_stated(connection, one.name)
         set_followers(connection, dialect, [follower_of(one)], ())
         for no in streams_behind(connection, one.name):
-            derive_entities(connection, dialect, no, one, now_us)
+            derive_entities(StreamScope(connection, dialect, no, now_us), one)
     elif not carried:
         derive_stored(connection, dialect, one, _own_options(one, options), now_us)
 

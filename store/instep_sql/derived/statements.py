@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +17,7 @@ from instep.ports.derivation import Changes, Row, StatementDerivation, Statement
 from instep_sql.derived.tables import stored_table
 from instep_sql.engine.bulk_writes import quoted
 from instep_sql.engine.dialect import Dialect, json_array
+from instep_sql.engine.stream_scope import StreamScope
 from instep_sql.stored_entities import rows_of_classes, stored_record
 
 __all__ = [
@@ -40,14 +41,11 @@ class ConfiguredDerivation(NamedTuple):
 
 
 def apply_records(
-    connection: Connection,
-    dialect: Dialect,
-    no: int,
+    tx: StreamScope,
     kept: Iterable[ConfiguredDerivation],
     records: Sequence[Record],
     position: Position,
     info: str,
-    now_us: int,
 ) -> None:
     """Let each derivation follow these records of a stream, read under the lineage and the attempt
     of `position`. `info` is the stored description of the stream.
@@ -60,11 +58,11 @@ def apply_records(
                 followed,
                 position.lineage,
                 position.attempt,
-                now_us + declared.get("clock_offset_us", 0),
+                tx.now_us + declared.get("clock_offset_us", 0),
                 options,
                 declared.get("compaction_delay_s"),
             )
-            _derive(connection, dialect, no, derivation, statements)
+            _derive(tx, derivation, statements)
 
 
 def derive_stored(
@@ -79,7 +77,7 @@ def derive_stored(
         statements = Statements(
             [stored_record(row)], row.lineage, row.attempt, now_us, options, stored=True
         )
-        _derive(connection, dialect, row.stream_no, derivation, statements)
+        _derive(StreamScope(connection, dialect, row.stream_no, now_us), derivation, statements)
 
 
 def _followed(derivation: StatementDerivation, records: Sequence[Record]) -> Sequence[Record]:
@@ -104,50 +102,33 @@ def _followed(derivation: StatementDerivation, records: Sequence[Record]) -> Seq
     return records.picked(indexes) if indexes else ()
 
 
-def _derive(
-    connection: Connection,
-    dialect: Dialect,
-    no: int,
-    derivation: StatementDerivation,
-    statements: Statements,
-) -> None:
+def _derive(tx: StreamScope, derivation: StatementDerivation, statements: Statements) -> None:
     before: dict[str, Sequence[Row]] = {}
-    keys = ""
-    for table in derivation.tables:
-        if table.latest:
-            keys = keys or json_array(set(_keys_of(statements.records)))
-            query = _latest(table, dialect.members("keys"))
-            before[table.name] = _rows(connection, query, {"no": no, "keys": keys})
-    _write(connection, dialect, no, derivation, derivation.derive(statements, before))
+    if latest := [table for table in derivation.tables if table.latest]:
+        records = statements.records
+        columns = records if isinstance(records, RecordColumns) else None
+        keys = json_array(set(columns.keys if columns else [one.key for one in records]))
+        for table in latest:
+            query = _latest(table, tx.dialect.members("keys"))
+            before[table.name] = _rows(tx, query, keys=keys)
+    _write(tx, derivation, derivation.derive(statements, before))
 
 
-def _keys_of(records: Sequence[Record]) -> Iterable[str]:
-    return records.keys if isinstance(records, RecordColumns) else [one.key for one in records]
-
-
-def _write(
-    connection: Connection,
-    dialect: Dialect,
-    no: int,
-    derivation: StatementDerivation,
-    changes: Changes,
-) -> None:
+def _write(tx: StreamScope, derivation: StatementDerivation, changes: Changes) -> None:
     tables = {one.name: one for one in derivation.tables}
     for name, rows in changes.inserted.items():
         if rows:
             table = tables[name]
-            write = dialect.insert_rows if table.replaced is None else dialect.upsert_rows
-            write(connection, stored_table(table), [(no, *row) for row in rows])
+            write = tx.dialect.insert_rows if table.replaced is None else tx.dialect.upsert_rows
+            write(tx.connection, stored_table(table), [(tx.no, *row) for row in rows])
     for update in changes.updated:
         if update.rows:
             statement = _update(update.table, update.columns)
-            dialect.execute_many(connection, statement, update.rows)
+            tx.dialect.execute_many(tx.connection, statement, update.rows)
 
 
 def end_swept(
-    connection: Connection,
-    dialect: Dialect,
-    no: int,
+    tx: StreamScope,
     kept: Iterable[ConfiguredDerivation],
     keys: Sequence[str],
     at_us: int,
@@ -162,20 +143,15 @@ def end_swept(
             if not table.open:
                 continue
             if keys:
-                values: dict[str, Any] = {"no": no, "keys": json_array(keys)}
-                rows = _rows(
-                    connection, _open(table, f"r.key IN {dialect.members('keys')}"), values
-                )
-                ended = derivation.end_swept(table.name, rows, at_us)
-                _write(connection, dialect, no, derivation, ended)
+                query = _open(table, f"r.key IN {tx.dialect.members('keys')}")
+                rows = _rows(tx, query, keys=json_array(keys))
+                _write(tx, derivation, derivation.end_swept(table.name, rows, at_us))
             if done:
                 # Also what a process without the derivation has ended.
-                for page in _open_pages(connection, no, table, _WITHOUT_ENTITY):
-                    ended = derivation.end_swept(table.name, page, at_us)
-                    _write(connection, dialect, no, derivation, ended)
-                for page in _open_pages(connection, no, table, _UNPROVEN):
-                    doubted = derivation.doubt(table.name, page)
-                    _write(connection, dialect, no, derivation, doubted)
+                for page in _open_pages(tx, table, _WITHOUT_ENTITY):
+                    _write(tx, derivation, derivation.end_swept(table.name, page, at_us))
+                for page in _open_pages(tx, table, _UNPROVEN):
+                    _write(tx, derivation, derivation.doubt(table.name, page))
 
 
 _WITHOUT_ENTITY: Final = """
@@ -184,13 +160,11 @@ _WITHOUT_ENTITY: Final = """
 _UNPROVEN: Final = "r.key IN (SELECT key FROM instep_entity WHERE stream_no = :no AND proven = 0)"
 
 
-def _open_pages(
-    connection: Connection, no: int, table: StatementTable, condition: str
-) -> Iterator[Sequence[Row]]:
+def _open_pages(tx: StreamScope, table: StatementTable, condition: str) -> Iterator[Sequence[Row]]:
     query = _open(table, f"r.id > :after AND {condition}", limit=_PAGE_RECORDS)
     after = -1
     while True:
-        rows = _rows(connection, query, {"no": no, "after": after})
+        rows = _rows(tx, query, after=after)
         if rows:
             yield rows
         if len(rows) < _PAGE_RECORDS:
@@ -198,22 +172,16 @@ def _open_pages(
         after = rows[-1][0]
 
 
-def rename_key(
-    connection: Connection, no: int, kept: Iterable[ConfiguredDerivation], old: str, new: str
-) -> None:
+def rename_key(tx: StreamScope, kept: Iterable[ConfiguredDerivation], old: str, new: str) -> None:
     """Give what stands of an entity its other key, unless something stands of that one."""
     for derivation, _ in kept:
         for table in derivation.tables:
             if table.latest:
-                connection.execute(_rename(table.name), {"no": no, "old": old, "new": new})
+                tx.connection.execute(_rename(table.name), {"no": tx.no, "old": old, "new": new})
 
 
 def trim_tables(
-    connection: Connection,
-    dialect: Dialect,
-    kept: Iterable[ConfiguredDerivation],
-    options: msgspec.Struct,
-    appended: int,
+    tx: StreamScope, kept: Iterable[ConfiguredDerivation], options: msgspec.Struct, appended: int
 ) -> None:
     """Remove the oldest rows that exceed the retention: a bounded number, but more than a commit
     appends.
@@ -223,12 +191,12 @@ def trim_tables(
             if table.retention:
                 limit = table.most_rows * appended + _TRIM_RECORDS
                 keep = getattr(options, table.retention)
-                statement = _trim(table, dialect.skip_locked)
-                connection.execute(statement, {"keep": keep, "limit": limit})
+                statement = _trim(table, tx.dialect.skip_locked)
+                tx.connection.execute(statement, {"keep": keep, "limit": limit})
 
 
-def _rows(connection: Connection, query: TextClause, values: Mapping[str, Any]) -> Sequence[Row]:
-    found: Sequence[Any] = connection.execute(query, values).all()
+def _rows(tx: StreamScope, query: TextClause, **values: Any) -> Sequence[Row]:
+    found: Sequence[Any] = tx.connection.execute(query, {"no": tx.no, **values}).all()
     return found
 
 

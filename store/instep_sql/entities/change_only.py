@@ -27,8 +27,8 @@ from instep.model.position import Position
 from instep.model.records import Record, RecordType, Unreadable
 from instep_sql.engine.bulk_writes import StoredTable, names, typed
 from instep_sql.engine.dialect import Dialect, json_array
-from instep_sql.engine.value_check import to_unreadable
-from instep_sql.entities.streams import StreamRow
+from instep_sql.entities.quarantine import to_unreadable
+from instep_sql.entities.streams import StreamTransaction
 from instep_sql.stored_entities import StoredRecord, find_headers, find_records
 
 __all__ = [
@@ -81,23 +81,20 @@ class ComposedRecords(msgspec.Struct, frozen=True):
 
 
 def compose_records(
-    connection: Connection,
-    dialect: Dialect,
-    stream: StreamRow,
-    position: Position,
-    records: Sequence[Record],
+    tx: StreamTransaction, position: Position, records: Sequence[Record]
 ) -> ComposedRecords:
     """Compose whole records of the changes in a batch, and let them be written."""
+    stream = tx.stream
     stream.change_only = True
-    composed = compose(connection, dialect, stream.no, position, records, knows_all=stream.baseline)
-    composed = replace(composed, records=_placed(connection, dialect, stream.no, composed))
-    _allow_overwrite(connection, dialect, stream.no, composed.records)
+    composed = compose(
+        tx.connection, tx.dialect, stream.no, position, records, knows_all=stream.baseline
+    )
+    composed = replace(composed, records=_placed(tx, composed))
+    _allow_overwrite(tx, composed.records)
     return composed
 
 
-def _placed(
-    connection: Connection, dialect: Dialect, no: int, composed: ComposedRecords
-) -> list[Record]:
+def _placed(tx: StreamTransaction, composed: ComposedRecords) -> list[Record]:
     """The whole records. An entity stays in its place where a CHANGE of it states none."""
     pairs = [
         (whole, by.kind is RecordType.CHANGE and not is_placed(by.envelope))
@@ -106,7 +103,7 @@ def _placed(
     keys = {whole.key for whole, unplaced in pairs if unplaced}
     if not keys:
         return composed.records
-    found = find_records(connection, dialect, no, keys)
+    found = find_records(tx.connection, tx.dialect, tx.no, keys)
     envelopes = {one.record.key: one.record.envelope for one in found}
     placed: list[Record] = []
     for whole, unplaced in pairs:
@@ -179,9 +176,7 @@ def _find_owners(
     return {row.part_key: row.entity_key for row in rows}
 
 
-def _allow_overwrite(
-    connection: Connection, dialect: Dialect, no: int, records: Sequence[Record]
-) -> None:
+def _allow_overwrite(tx: StreamTransaction, records: Sequence[Record]) -> None:
     """Make the rows of these composed records writable whatever their place in the log.
 
     Rule A3 was applied part by part, and the place of the whole goes back when its newest part
@@ -189,10 +184,10 @@ def _allow_overwrite(
     """
     statement = text(
         "UPDATE instep_entity SET lineage = -1 "
-        f"WHERE stream_no = :no AND key IN {dialect.members('keys')}"
+        f"WHERE stream_no = :no AND key IN {tx.dialect.members('keys')}"
     )
     keys = json_array({record.key for record in records})
-    connection.execute(statement, {"no": no, "keys": keys})
+    tx.connection.execute(statement, {"no": tx.no, "keys": keys})
 
 
 def load(

@@ -2,50 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Sequence
-from itertools import compress
-from operator import not_
-from typing import Final
+from functools import partial
 
 import msgspec
-from sqlalchemy import Connection
+from msgspec.structs import replace
 
 from instep.alignment.change_only import stated_uuid
 from instep.alignment.unknown_entities import QUARANTINE_REASON, changes_met, quarantine_entry
 from instep.model.batches import Batch, CommitResult
-from instep.model.columns import RecordColumns, all_whole
-from instep.model.ordering import rounds_per_key
+from instep.model.columns import all_whole
 from instep.model.position import Phase, Position
 from instep.model.records import Record
-from instep.model.storable import LONGEST_UUID_CHARS
 from instep_sql import fencing
 from instep_sql.derived.entities import derive_entities
-from instep_sql.derived.statements import apply_records, end_swept, trim_tables
-from instep_sql.engine.dialect import ColumnRows, Dialect, EndRow, EntityRow
+from instep_sql.derived.statements import apply_records, trim_tables
 from instep_sql.entities import journal, quarantine, shared_keys, unproven
 from instep_sql.entities.change_only import compose_records
-from instep_sql.entities.journal_epochs import begin_epoch
-from instep_sql.entities.key_reconciliation import (
-    KEY_SHARED,
-    ReconciledRecords,
-    SharedKeyError,
-    find_tombstones,
-    join_baseline,
-    mark_proven,
-    remember_ends,
-)
+from instep_sql.entities.entity_rows import write_rounds
+from instep_sql.entities.key_reconciliation import ReconciledRecords, join_baseline, mark_proven
 from instep_sql.entities.lookups import apply_proofs
-from instep_sql.entities.streams import StreamRow
-from instep_sql.entities.sweep import sweep
-from instep_sql.options import Journal, SqlOptions
-from instep_sql.projections import maintenance as projected
+from instep_sql.entities.shared_keys import KEY_SHARED, SharedKeyError
+from instep_sql.entities.streams import StreamTransaction
+from instep_sql.entities.sweep import SweepResult, sweep
+from instep_sql.entities.tombstones import find_tombstones, remember_ends
+from instep_sql.projections.projected_rows import project
 from instep_sql.projections.projection import Projection
 
-__all__ = ["Written", "commit", "derive_changed", "write_records", "write_rounds"]
-
-WriteRound = tuple[Sequence[EntityRow], list[EndRow]]
-"""Rows of entities to write, and rows of keys that end. No key is in a round twice."""
+__all__ = ["Written", "commit", "derive_changed", "write_records"]
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -54,8 +38,6 @@ class Written(msgspec.Struct, frozen=True):
     written: int = 0
     deleted: int = 0
     unresolved_keys: tuple[str, ...] = ()
-    whole: bool = True
-    """Whether each entity that was stated was written."""
     deviations: dict[str, int] = {}
     """Of the provider, as only what is stored shows them (A10)."""
     unknown: dict[str, str] = {}
@@ -63,18 +45,19 @@ class Written(msgspec.Struct, frozen=True):
     proven: int = 0
     """Of an aligned stream: entities that were unproven, and are not any more."""
 
+    @property
+    def changes_position(self) -> bool:
+        """Whether something is stored in the row of the stream."""
+        return bool(self.unknown or self.unresolved_keys or self.deviations)
 
-def commit(  # noqa: PLR0913 - all that one transaction writes
-    connection: Connection,
-    dialect: Dialect,
-    options: SqlOptions,
-    stream: StreamRow,
+
+def commit(
+    tx: StreamTransaction,
     batch: Batch,
-    now_us: int,
-    projections: Sequence[Projection] = (),
+    projections: Sequence[Projection],
+    handle: Callable[[], None] | None,
     *,
-    separate: bool = True,
-    handle: Callable[[], None] = lambda: None,
+    separate: bool,
 ) -> CommitResult:
     """Write all of a batch in the caller's transaction. See `write_records` for `separate`.
 
@@ -84,179 +67,87 @@ def commit(  # noqa: PLR0913 - all that one transaction writes
        from statements follows each of them. An entity whose last record cannot be read is marked
        by its key, and unproven (A17). What requests for single entities have proven is applied.
     3. The step of the sweep follows: the entities of the batch are marked by then.
-    4. What is derived from entities follows those that have changed, and so do projections.
-    5. Unreadable records go to quarantine.
-    6. `handle` gives the user's handlers the changes.
-    7. The journal and what is derived are trimmed to their retention.
+    4. What only the commit could find out is stored with the position.
+    5. What is derived from entities follows those that have changed, and so do projections.
+    6. Unreadable records go to quarantine.
+    7. `handle` gives the user's handlers the changes.
+    8. The journal and what is derived are trimmed to their retention.
     """
-    elsewhere = _proven_elsewhere(connection, stream, batch.position)
-    fencing.advance_stream(connection, dialect, stream.no, batch, now_us)
-    if options.journal is not Journal.OFF:
-        begin_epoch(connection, dialect, now_us)
-    written = Written()
-    if batch.records:
-        written = write_records(
-            connection,
-            dialect,
-            options,
-            stream,
-            msgspec.structs.replace(batch.position, lineage=batch.lineage),
-            batch.records,
-            by_uuid=batch.by_uuid,
-            now_us=now_us,
-            separate=separate,
-        )
-    position = _follow_unknown(connection, dialect, stream, batch.position, written)
-    more = _note_unproven(connection, dialect, options, stream, batch, now_us)
-    more -= written.proven + elsewhere
-    result = CommitResult(
+    stream, position, records = tx.stream, batch.position, batch.records
+    proven = fencing.advance_stream(tx.connection, tx.dialect, stream.no, batch, tx.now_us)
+    written, swept, gave_way = Written(), SweepResult(), 0
+    if records:
+        stated_in = replace(position, lineage=batch.lineage)
+        written = write_records(tx, stated_in, records, by_uuid=batch.by_uuid, separate=separate)
+    kept = -written.proven - proven
+    if batch.unreadable or stream.singled_out:
+        kept += unproven.follow(tx, batch)
+    if batch.proofs:
+        kept -= apply_proofs(tx, batch, partial(write_records, tx, position, by_uuid=batch.by_uuid))
+    if batch.sweep is not None:
+        swept = sweep(tx, batch.sweep, position.attempt_started_at_us)
+        kept += swept.kept
+    if swept.done:
+        kept = unproven.count(tx) - position.unproven
+    if kept or written.changes_position or stream.unknown:
+        _complete_position(tx, position, written, kept)
+    # After the sweep: what it has removed counts as changed, too.
+    derive_changed(tx, projections)
+    if batch.unreadable:
+        gave_way = quarantine.keep(tx, batch.unreadable)
+    if batch.samples:
+        quarantine.keep_samples(tx.connection, stream.no, batch.samples, tx.now_us)
+    if handle is not None:
+        handle()
+    trim_tables(tx, stream.kept.statements, tx.options, len(records))
+    journal.trim(tx, len(records) + len(swept.keys))
+    return CommitResult(
         written=written.written,
         deleted=written.deleted,
-        kept=more,
+        swept=len(swept.keys),
+        kept=kept,
         unresolved_keys=written.unresolved_keys,
         unknown_entities=written.unknown,
+        sweep_cursor=swept.cursor,
+        sweep_done=swept.done,
+        gave_way=gave_way,
     )
-    if batch.sweep is not None:
-        swept = sweep(connection, dialect, stream, batch.sweep, mode=options.journal, now_us=now_us)
-        result = msgspec.structs.replace(
-            result,
-            swept=len(swept.keys),
-            kept=more + swept.kept,
-            sweep_cursor=swept.cursor,
-            sweep_done=swept.done,
-        )
-        if stream.kept.statements:
-            end_swept(
-                connection,
-                dialect,
-                stream.no,
-                stream.kept.statements,
-                swept.keys,
-                batch.position.attempt_started_at_us,
-                done=swept.done,
-            )
-    if result.sweep_done:
-        counted = unproven.count(connection, stream.no)
-        result = msgspec.structs.replace(result, kept=counted - position.unproven)
-    _complete_position(connection, stream, batch.position, position, result.kept)
-    # After the sweep: what it has removed counts as changed, too.
-    derive_changed(connection, dialect, stream, projections, now_us)
-    if batch.unreadable:
-        gone = quarantine.keep(
-            connection,
-            dialect,
-            stream.no,
-            batch.unreadable,
-            options=options,
-            now_us=now_us,
-        )
-        result = msgspec.structs.replace(result, gave_way=gone)
-    if batch.samples:
-        quarantine.keep_samples(connection, stream.no, batch.samples, now_us)
-    if written.deviations:
-        fencing.count_deviations(
-            connection, dialect, "instep_stream", stream.no, written.deviations
-        )
-    handle()
-    if options.journal is not Journal.OFF:
-        journal.trim(connection, dialect, options, len(batch.records) + result.swept, now_us)
-    if stream.kept.statements:
-        trim_tables(connection, dialect, stream.kept.statements, options, len(batch.records))
-    return result
-
-
-def _follow_unknown(
-    connection: Connection, dialect: Dialect, stream: StreamRow, before: Position, written: Written
-) -> Position:
-    """The position, with what the records name and nothing has stated."""
-    if settled := stream.unknown - before.unknown.keys():
-        # What they change is stated now, or has ended.
-        quarantine.drop_keys(connection, dialect, stream.no, settled, QUARANTINE_REASON)
-    position = changes_met(before, written.unknown)
-    if written.unresolved_keys:
-        # An end under an unknown key may be about an entity that only a GET has shown.
-        position = msgspec.structs.replace(position, baseline_pending=True)
-    return position
-
-
-def _proven_elsewhere(connection: Connection, stream: StreamRow, before: Position) -> int:
-    """How many entities an audit or a replay has proven since the consumer's last commit."""
-    if not before.unproven:
-        return 0
-    return before.unproven - fencing.stored_unproven(connection, stream.no)
 
 
 def _complete_position(
-    connection: Connection, stream: StreamRow, given: Position, found: Position, kept: int
+    tx: StreamTransaction, position: Position, written: Written, kept: int
 ) -> None:
     """Store with the position what only the commit could find out."""
+    if settled := tx.stream.unknown - position.unknown.keys():
+        # What they change is stated now, or has ended.
+        quarantine.drop_keys(tx, settled, QUARANTINE_REASON)
+    found = changes_met(position, written.unknown)
+    if written.unresolved_keys:
+        # An end under an unknown key may be about an entity that only a GET has shown.
+        found = replace(found, baseline_pending=True)
     if kept:
-        found = msgspec.structs.replace(found, unproven=max(0, found.unproven + kept))
-    if found is not given:
-        fencing.set_position(connection, stream.no, found)
+        found = replace(found, unproven=max(0, found.unproven + kept))
+    if found is not position:
+        fencing.set_position(tx.connection, tx.no, found)
+    if written.deviations:
+        no, deviations = tx.no, written.deviations
+        fencing.count_deviations(tx.connection, tx.dialect, "instep_stream", no, deviations)
 
 
-def _note_unproven(
-    connection: Connection,
-    dialect: Dialect,
-    options: SqlOptions,
-    stream: StreamRow,
-    batch: Batch,
-    now_us: int,
-) -> int:
-    """What a batch singles out (A17), and what requests for single entities have proven. Returns
-    how many entities more are unproven.
-    """
-    more = 0
-    if batch.unreadable or stream.singled_out:
-        more = unproven.follow(
-            connection, dialect, stream, batch, mode=options.journal, now_us=now_us
-        )
-    if batch.proofs:
-        more -= apply_proofs(
-            connection,
-            dialect,
-            stream,
-            batch,
-            lambda records: write_records(
-                connection,
-                dialect,
-                options,
-                stream,
-                batch.position,
-                records,
-                by_uuid=batch.by_uuid,
-                now_us=now_us,
-            ),
-            mode=options.journal,
-            now_us=now_us,
-        )
-    return more
-
-
-def derive_changed(
-    connection: Connection,
-    dialect: Dialect,
-    stream: StreamRow,
-    projections: Sequence[Projection],
-    now_us: int,
-) -> None:
+def derive_changed(tx: StreamTransaction, projections: Sequence[Projection]) -> None:
     """Derive what the entities of a stream state that have changed, whatever changed them."""
-    for derivation in stream.kept.entities:
-        derive_entities(connection, dialect, stream.no, derivation, now_us)
-    projected.follow(connection, dialect, stream.no, projections, now_us)
+    for derivation in tx.stream.kept.entities:
+        derive_entities(tx, derivation)
+    for projection in projections:
+        project(tx, projection)
 
 
-def write_records(  # noqa: PLR0913 - three callers, one way to write
-    connection: Connection,
-    dialect: Dialect,
-    options: SqlOptions,
-    stream: StreamRow,
+def write_records(
+    tx: StreamTransaction,
     position: Position,
     records: Sequence[Record],
     *,
     by_uuid: bool,
-    now_us: int,
     separate: bool = True,
 ) -> Written:
     """Write, mark or end the entities of the records, under the position's lineage and attempt.
@@ -267,214 +158,70 @@ def write_records(  # noqa: PLR0913 - three callers, one way to write
     With `separate`, it is looked for entities of two classes under one key first (A13). Without, it
     raises `SharedKeyError` where it meets some, and the transaction must be rolled back.
     """
-
-    def write(stated: Sequence[Record]) -> Written:
-        return _write_records(
-            connection, dialect, options, stream, position, stated, by_uuid=by_uuid, now_us=now_us
-        )
-
-    if not stream.mixed or stream.change_only or not all_whole(records):
-        return write(records)
-    if not (separate or stream.shared_classes or shared_keys.are_within(records)):
-        written = write(records)
-        if not written.whole and shared_keys.are_met(connection, dialect, stream.no, records):
-            raise SharedKeyError
-        return written
-    separated, moved = shared_keys.separate(connection, dialect, stream, records)
-    written = write(separated)
-    if moved:
-        shared = {**written.deviations, KEY_SHARED: moved}
-        written = msgspec.structs.replace(written, deviations=shared)
-    return written
-
-
-def _write_records(
-    connection: Connection,
-    dialect: Dialect,
-    options: SqlOptions,
-    stream: StreamRow,
-    position: Position,
-    records: Sequence[Record],
-    *,
-    by_uuid: bool,
-    now_us: int,
-) -> Written:
+    stream, connection, given = tx.stream, tx.connection, records
+    unknown, moved = dict[str, str](), 0
+    whole = not stream.change_only and all_whole(records)
+    apart = not (stream.mixed and whole)
+    if not apart and (separated := shared_keys.separate(tx, records, first=separate)):
+        apart, (records, moved) = True, separated
     joined = ReconciledRecords(records)
-    unknown: dict[str, str] = {}
     if by_uuid:
         # A stream's key of an entity and the uuid that a GET shows may differ.
-        joined = join_baseline(connection, dialect, stream, position, records)
+        joined = join_baseline(tx, position, records)
         records = joined.records
-    if stream.change_only or not all_whole(records):
+    if not whole:
         # A partial update says nothing about the entity alone: it is merged into what is stored.
-        composed = compose_records(connection, dialect, stream, position, records)
-        if not by_uuid:
-            remember_ends(connection, dialect, stream.no, position, records)
-        records = composed.records
-        changes = _of_unknown(connection, dialect, stream, composed.unknown)
-        unknown = {one.key: stated_uuid(one) for one in changes}
-        if refused := [*composed.unresolved, *map(quarantine_entry, changes)]:
-            quarantine.keep(connection, dialect, stream.no, refused, options=options, now_us=now_us)
+        records, unknown = _compose(tx, position, records, by_uuid=by_uuid)
     # Before anything is written: a change is what differs from what is stored now.
-    if options.journal is not Journal.OFF:
-        journal.append_changes(
-            connection,
-            dialect,
-            stream,
-            position.lineage,
-            records,
-            mode=options.journal,
-            now_us=now_us,
-        )
-    no, lineage, attempt = stream.no, position.lineage, position.attempt
-    if stream.kept.statements:
-        kept = stream.kept.statements
-        apply_records(connection, dialect, no, kept, records, position, stream.info, now_us)
+    journal.append_changes(tx, position.lineage, records)
+    apply_records(tx, stream.kept.statements, records, position, stream.info)
     counts = position.phase is Phase.ALIGNED and position.unproven > 0
     keys = {one.key for one in records}.union(joined.shown) if counts else set()
-    before = unproven.count_among(connection, dialect, no, keys) if counts else 0
+    before = unproven.count_among(tx, keys) if counts else 0
     written = deleted = stated = 0
-    for upserts, ends in write_rounds(records, no, lineage, composed=stream.change_only):
-        deleted += dialect.end_entities(connection, ends)
+    rounds = write_rounds(records, stream.no, position.lineage, composed=stream.change_only)
+    for upserts, ends in rounds:
+        if ends:
+            deleted += tx.dialect.end_entities(connection, ends)
         stated += len(upserts)
-        written += dialect.upsert_entities(
+        written += tx.dialect.upsert_entities(
             connection,
-            (no, lineage, attempt),
+            (stream.no, position.lineage, position.attempt),
             upserts,
             keys_are_uuids=stream.keys_are_uuids,
             of_class=stream.mixed and not stream.change_only,
         )
+    if not apart and written < stated and shared_keys.are_met(tx, given):
+        raise SharedKeyError
     if joined.shown:
         # Also where a newer record keeps its content (A3): the GET has shown that it exists.
-        mark_proven(connection, dialect, no, attempt, joined.shown)
-    after = unproven.count_among(connection, dialect, no, keys) if counts else 0
-    return Written(
-        written,
-        deleted,
-        joined.unresolved_keys,
-        written == stated,
-        joined.deviations,
-        unknown,
-        before - after + joined.proven,
-    )
+        mark_proven(tx, position.attempt, joined.shown)
+    after = unproven.count_among(tx, keys) if counts else 0
+    deviations = {**joined.deviations, **({KEY_SHARED: moved} if moved else {})}
+    proven = before - after + joined.proven
+    return Written(written, deleted, joined.unresolved_keys, deviations, unknown, proven)
 
 
-def _of_unknown(
-    connection: Connection, dialect: Dialect, stream: StreamRow, changes: Sequence[Record]
-) -> list[Record]:
+def _compose(
+    tx: StreamTransaction, position: Position, records: Sequence[Record], *, by_uuid: bool
+) -> tuple[Sequence[Record], dict[str, str]]:
+    """The whole records that changes lead to, and the entities that they name and nothing has
+    stated.
+    """
+    composed = compose_records(tx, position, records)
+    if not by_uuid:
+        remember_ends(tx, position, records)
+    changes = _of_unknown(tx, composed.unknown)
+    if refused := [*composed.unresolved, *map(quarantine_entry, changes)]:
+        quarantine.keep(tx, refused)
+    return composed.records, {one.key: stated_uuid(one) for one in changes}
+
+
+def _of_unknown(tx: StreamTransaction, changes: Collection[Record]) -> list[Record]:
     """Those of the CHANGEs whose entities have not ended: behind its end, a CHANGE is nothing."""
     if not changes:
         return []
     names = {name for one in changes for name in (one.key, stated_uuid(one))} - {""}
-    ended = find_tombstones(connection, dialect, stream.no, names)
+    ended = find_tombstones(tx.connection, tx.dialect, tx.no, names)
     gone = {name for one in ended for name in (one.key, one.uuid)} - {""}
     return [one for one in changes if gone.isdisjoint((one.key, stated_uuid(one)))]
-
-
-def write_rounds(
-    records: Sequence[Record], no: int, lineage: int, *, composed: bool
-) -> list[WriteRound]:
-    """The rows that a commit writes, in rounds, so that each record is applied by rule A3.
-
-    `composed`: rule A3 was already applied part by part (CHANGE_ONLY), and the last record of each
-    entity counts.
-    """
-    if isinstance(records, RecordColumns):
-        return [_of_columns(records, no, lineage)]
-    rounds = [{record.key: record for record in records}] if composed else rounds_per_key(records)
-    return [_of_records(written.values(), no, lineage, composed=composed) for written in rounds]
-
-
-def stated_uuids(
-    classes: Sequence[str], bodies: Sequence[bytes | bytearray], uuids: Sequence[str]
-) -> Sequence[str]:
-    """The uuid that each body states, where the source has not read it.
-
-    Entities of one class have a uuid or have none, so only the first body of each class is looked
-    into: alarms, which have none, cost nothing.
-    """
-    if any(uuids):
-        return uuids
-    named = {name for name in set(classes) if _uuid_of(_first_body(name, classes, bodies))}
-    if not named:
-        return uuids
-    return [
-        _uuid_of(body) if name in named else "" for name, body in zip(classes, bodies, strict=True)
-    ]
-
-
-def _first_body(
-    name: str, classes: Sequence[str], bodies: Sequence[bytes | bytearray]
-) -> bytes | bytearray:
-    stated = (body for of, body in zip(classes, bodies, strict=True) if of == name and body)
-    return next(stated, b"")
-
-
-def _uuid_of(body: bytes | bytearray) -> str:
-    found = _AT_THE_BEGINNING(body)
-    if found is not None:
-        return found[1].decode()
-    try:
-        uuid = _stated(body).uuid
-    except msgspec.MsgspecError:
-        return ""
-    return "" if "\0" in uuid or len(uuid) > LONGEST_UUID_CHARS else uuid
-
-
-class _Stated(msgspec.Struct):
-    uuid: str = ""
-
-
-_stated: Final = msgspec.json.Decoder(_Stated).decode
-_AT_THE_BEGINNING: Final = re.compile(rb'\{"uuid":"([\w-]{1,255})"', re.ASCII).match
-
-
-def _of_records(
-    records: Collection[Record], no: int, lineage: int, *, composed: bool
-) -> WriteRound:
-    living = [r for r in records if not r.ends]
-    uuids: Sequence[str] = [r.uuid for r in living]
-    # Where there are some, all have been read; and so they are where parts were composed.
-    if not (composed or any(uuids)):
-        uuids = stated_uuids([r.entity_class for r in living], [r.body for r in living], uuids)
-    upserts: list[EntityRow] = [
-        (
-            r.key,
-            r.entity_class,
-            r.token,
-            r.partition,
-            r.offset,
-            r.appended_at_us,
-            uuid,
-            r.envelope,
-            r.body,
-        )
-        for r, uuid in zip(living, uuids, strict=True)
-    ]
-    return upserts, [_end(r, no, lineage) for r in records if r.ends]
-
-
-def _of_columns(records: RecordColumns, no: int, lineage: int) -> WriteRound:
-    """The rows of columns, without a loop over single records where no entity ends (the usual
-    case).
-    """
-    last = records.latest_records()
-    rows: Sequence[EntityRow] = ColumnRows(
-        last.keys,
-        last.classes,
-        last.tokens,
-        [last.partition] * len(last.keys),
-        last.offsets,
-        last.appended_at_us,
-        stated_uuids(last.classes, last.bodies, last.uuids),
-        last.envelopes,
-        last.bodies,
-    )
-    if True not in last.ends:
-        return rows, []
-    ended = last.picked([index for index, ends in enumerate(last.ends) if ends])
-    return list(compress(rows, map(not_, last.ends))), [_end(r, no, lineage) for r in ended]
-
-
-def _end(r: Record, no: int, lineage: int) -> EndRow:
-    return no, r.key, lineage, r.offset, r.partition, r.offset, r.appended_at_us

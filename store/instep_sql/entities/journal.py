@@ -4,30 +4,31 @@ Each subscriber reads it with a cursor of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final
+from uuid import uuid4
 
-from sqlalchemy import Connection, TextClause, text
+from sqlalchemy import TextClause, text
 
 from instep.model.alike import alike
 from instep.model.columns import RecordColumns
 from instep.model.entities import ChangeKind
 from instep.model.ordering import supersedes
 from instep.model.records import Record, RecordHeader, RecordType
+from instep_sql.engine.database import UNTIL_ROLLBACK
 from instep_sql.engine.dialect import (
     ChangeRow,
     ColumnRows,
-    Dialect,
     UpdateRow,
     Updates,
     json_array,
 )
-from instep_sql.entities.streams import StreamRow
-from instep_sql.options import Journal, SqlOptions
+from instep_sql.entities.streams import StreamRow, StreamTransaction
+from instep_sql.options import Journal
 
-__all__ = ["append_changes", "append_recomposed", "append_swept", "trim"]
+__all__ = ["append_changes", "append_notices", "append_recomposed", "append_swept", "trim"]
 
 _CREATED: Final = ChangeKind.CREATED.value
 _UPDATED: Final = ChangeKind.UPDATED.value
@@ -52,6 +53,20 @@ _OVER_AGE: Final = """
     cursor < (SELECT min(cursor) FROM instep_change) + :limit AND committed_at_us < :before_us
 """
 
+_FORGET_EMPTY_EPOCHS: Final = text("DELETE FROM instep_journal_epoch WHERE start_cursor > :newest")
+_BEGIN_EPOCH: Final = text("INSERT INTO instep_journal_epoch VALUES (:start, :epoch, :now_us)")
+# The epoch of the oldest change that is kept, and of the cursor right before it, stay.
+_FORGET_TRIMMED_EPOCHS: Final = text("""
+    DELETE FROM instep_journal_epoch WHERE start_cursor < (
+        SELECT max(start_cursor) FROM instep_journal_epoch
+        WHERE start_cursor < (SELECT min(cursor) FROM instep_change))
+""")
+_NOTICE: Final = text("""
+    INSERT INTO instep_change (stream_no, key, class, change, kind, token, appended_at_us,
+                               committed_at_us, envelope, body)
+    VALUES (:no, :key, :class, :change, NULL, '', 0, :now_us, :envelope, :nothing)
+""")
+
 
 BeforeImage = tuple[bytes | bytearray | None, str, str, bytes | bytearray | None]
 """Body, class, token and, of a stream with events, the envelope of an entity. None where it is only
@@ -62,16 +77,7 @@ BeforeImages = tuple[dict[str, BeforeImage | None], dict[str, RecordHeader]]
 """The image of each stored entity, by key, and the headers of those that rule A3 has to compare."""
 
 
-def append_changes(
-    connection: Connection,
-    dialect: Dialect,
-    stream: StreamRow,
-    lineage: int,
-    records: Sequence[Record],
-    *,
-    mode: Journal,
-    now_us: int,
-) -> None:
+def append_changes(tx: StreamTransaction, lineage: int, records: Sequence[Record]) -> None:
     """Append a row for each change that the records make, also for changes that a later record of
     the same commit replaces.
 
@@ -80,41 +86,51 @@ def append_changes(
     with the stored body (but see `StreamInfo.event_classes`), a record that says what a baseline
     has said.
     """
-    columns = records if isinstance(records, RecordColumns) else None
-    if (
-        columns
-        and _updates_apart(columns)
-        and not _mostly_new(connection, dialect, stream.no, columns.keys)
-        and _append_at_once(connection, dialect, stream, lineage, columns, mode, now_us)
-    ):
+    if not _begin_epoch(tx):
         return
-    find = _loaded_images if mode is Journal.PREVIOUS else _compared_images
-    living, comparable = find(connection, dialect, stream, lineage, records)
+    columns = records if isinstance(records, RecordColumns) else None
+    keys = columns.keys if columns else [record.key for record in records]
+    distinct = keys if len(set(keys)) == len(keys) else list(dict.fromkeys(keys))
+    stored = _stored_keys(tx, distinct)
+    # Updates, no two of the same entity, of which most are stored.
+    at_once = columns and stored is None and distinct is keys and True not in columns.ends
+    if columns and at_once and _append_at_once(tx, lineage, columns):
+        return
+    if tx.journal is Journal.PREVIOUS:
+        living, comparable = _load_images(tx, lineage, distinct if stored is None else stored)
+    else:
+        living, comparable = _compare_images(tx, lineage, records, keys, stored)
     facts: Iterable[_Fact]
-    if stream.change_only:
+    if tx.stream.change_only:
         facts = map(_fact, records)
     elif columns:
         facts = _accepted_in_order(columns, comparable)
     else:
         facts = _accepted(records, comparable)
-    rows = _rows(facts, living, mode, stream)
-    dialect.add_changes(connection, stream.no, now_us, rows)
+    rows = _rows(facts, living, tx.journal, tx.stream)
+    tx.dialect.add_changes(tx.connection, tx.no, tx.now_us, rows)
 
 
-def _updates_apart(columns: RecordColumns) -> bool:
-    """Whether all are updates, and no two of the same entity."""
-    return True not in columns.ends and len(set(columns.keys)) == len(columns)
+def _begin_epoch(tx: StreamTransaction) -> bool:
+    """Whether changes are kept; if so, begin an epoch if this connection has not (see
+    `instep_sql.entities.journal_epochs`).
+    """
+    if tx.journal is Journal.OFF:
+        return False
+    connection, dialect, info = tx.connection, tx.dialect, tx.connection.info
+    if UNTIL_ROLLBACK not in info:
+        query = f"{dialect.newest_cursor} {dialect.for_update}"
+        newest: int = connection.exec_driver_sql(query).scalar_one()
+        # Nobody has a cursor of it.
+        connection.execute(_FORGET_EMPTY_EPOCHS, {"newest": newest})
+        epoch = {"start": newest + 1, "epoch": uuid4().hex, "now_us": tx.now_us}
+        connection.execute(_BEGIN_EPOCH, epoch)
+        connection.execute(_FORGET_TRIMMED_EPOCHS)
+        info[UNTIL_ROLLBACK] = True
+    return True
 
 
-def _append_at_once(
-    connection: Connection,
-    dialect: Dialect,
-    stream: StreamRow,
-    lineage: int,
-    columns: RecordColumns,
-    mode: Journal,
-    now_us: int,
-) -> bool:
+def _append_at_once(tx: StreamTransaction, lineage: int, columns: RecordColumns) -> bool:
     """Let the database find the changes, without a loop over records here. It saves 4 µs an update,
     with records of 1.3 KB. False: nothing is appended, because a statement meets one of a baseline.
     """
@@ -127,23 +143,19 @@ def _append_at_once(
         columns.envelopes,
         columns.bodies,
     )
+    connection, stream = tx.connection, tx.stream
     updates = Updates(stream.no, lineage, columns.partition, stream.event_classes, rows)
     # Not `begin_nested`, which gives each savepoint a new name and compiles its statements anew.
     connection.exec_driver_sql("SAVEPOINT instep_append")
-    added = dialect.add_differing(connection, updates, now_us, mode)
-    met = added < len(rows) and _any_of_baseline(connection, dialect, stream.no, columns.keys)
+    met = False
+    if tx.dialect.add_differing(connection, updates, tx.now_us, tx.journal) < len(rows):
+        query = text(_FROM_BASELINE.format(members=tx.dialect.members("keys")))
+        of_baseline = {"no": stream.no, "keys": json_array(columns.keys)}
+        met = connection.execute(query, of_baseline).first() is not None
     if met:
         connection.exec_driver_sql("ROLLBACK TO SAVEPOINT instep_append")
     connection.exec_driver_sql("RELEASE SAVEPOINT instep_append")
     return not met
-
-
-def _any_of_baseline(
-    connection: Connection, dialect: Dialect, no: int, keys: Sequence[str]
-) -> bool:
-    query = text(_FROM_BASELINE.format(members=dialect.members("keys")))
-    found = connection.execute(query, {"no": no, "keys": json_array(keys)})
-    return found.first() is not None
 
 
 def _rows(
@@ -236,23 +248,11 @@ def _newer_than(
         yield fact
 
 
-def _loaded_images(
-    connection: Connection,
-    dialect: Dialect,
-    stream: StreamRow,
-    lineage: int,
-    records: Sequence[Record],
-) -> BeforeImages:
-    """Load what is stored of the entities of these records."""
-    return _loaded(connection, dialect, stream, lineage, set(_keys(records)))
-
-
-def _loaded(
-    connection: Connection, dialect: Dialect, stream: StreamRow, lineage: int, keys: set[str]
-) -> BeforeImages:
-    envelope = "envelope" if stream.event_classes else "NULL"
-    query = text(_STORED.format(members=dialect.members("keys"), envelope=envelope))
-    rows = connection.execute(query, {"no": stream.no, "keys": json_array(keys)})
+def _load_images(tx: StreamTransaction, lineage: int, keys: Collection[str]) -> BeforeImages:
+    """Load what is stored of the entities with these keys."""
+    envelope = "envelope" if tx.stream.event_classes else "NULL"
+    query = text(_STORED.format(members=tx.dialect.members("keys"), envelope=envelope))
+    rows = tx.connection.execute(query, {"no": tx.no, "keys": json_array(keys)})
     living: dict[str, BeforeImage | None] = {}
     comparable: dict[str, RecordHeader] = {}
     for key, entity_class, body, of, token, at_us, partition, offset, envelope in rows:
@@ -264,12 +264,12 @@ def _loaded(
     return living, comparable
 
 
-def _compared_images(
-    connection: Connection,
-    dialect: Dialect,
-    stream: StreamRow,
+def _compare_images(
+    tx: StreamTransaction,
     lineage: int,
     records: Sequence[Record],
+    keys: Sequence[str],
+    stored: Sequence[str] | None,
 ) -> BeforeImages:
     """The same without what a journal of previous bodies needs, loading (nearly) no body.
 
@@ -279,25 +279,21 @@ def _compared_images(
     by meaning.
     """
     columns = records if isinstance(records, RecordColumns) else None
-    keys = _keys(records)
     first = dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))
     bodies, envelopes = (
         (columns.bodies, columns.envelopes)
         if columns
         else ([record.body for record in records], [record.envelope for record in records])
     )
-    events = bool(stream.event_classes)
+    events = bool(tx.stream.event_classes)
     living: dict[str, BeforeImage | None] = {}
     comparable: dict[str, RecordHeader] = {}
     unknown: set[str] = set()
-    for row in dialect.compare(
-        connection,
-        stream.no,
-        [
-            (key, envelopes[first[key]] if events else b"", bodies[first[key]])
-            for key in _comparable_keys(connection, dialect, stream.no, list(first))
-        ],
-    ):
+    stated = [
+        (key, envelopes[first[key]] if events else b"", bodies[first[key]])
+        for key in (first if stored is None else stored)
+    ]
+    for row in tx.dialect.compare(tx.connection, tx.no, stated):
         key, at = row.key, first[row.key]
         if not (row.token or row.same_body) or (
             row.lineage == lineage and supersedes(row, _header(records, at))
@@ -313,36 +309,27 @@ def _compared_images(
         if row.lineage == lineage and not columns:
             comparable[key] = row
     if unknown:
-        loaded, before = _loaded(connection, dialect, stream, lineage, unknown)
+        loaded, before = _load_images(tx, lineage, unknown)
         living |= loaded
         comparable |= before
     return living, comparable
 
 
-def _mostly_new(connection: Connection, dialect: Dialect, no: int, keys: Sequence[str]) -> bool:
-    """Whether a sample says that most of these keys, of which none is there twice, are not stored.
-    Then it is quicker to ask for the keys than to state each new body to the database in vain.
+def _stored_keys(tx: StreamTransaction, keys: Sequence[str]) -> Sequence[str] | None:
+    """Those of these keys, of which none is there twice, that are stored, where a sample says that
+    most are not: then it is quicker to ask for them than to state each new body to the database in
+    vain. None: most are stored.
     """
-    if len(keys) <= _SAMPLE_KEYS:
-        return False
-    sample = keys[:: len(keys) // _SAMPLE_KEYS]
-    return 2 * len(_stored_keys(connection, dialect, no, sample)) < len(sample)
+    query = text(_KEYS.format(members=tx.dialect.members("keys")))
 
+    def stored(among: Sequence[str]) -> Sequence[str]:
+        values = {"no": tx.no, "keys": json_array(among)}
+        return tx.connection.execute(query, values).scalars().all()
 
-def _comparable_keys(
-    connection: Connection, dialect: Dialect, no: int, keys: list[str]
-) -> Sequence[str]:
-    """All keys that are stored; with them the others, unless most are new."""
-    if _mostly_new(connection, dialect, no, keys):
-        return _stored_keys(connection, dialect, no, keys)
-    return keys
-
-
-def _stored_keys(
-    connection: Connection, dialect: Dialect, no: int, keys: Sequence[str]
-) -> Sequence[str]:
-    query = text(_KEYS.format(members=dialect.members("keys")))
-    return connection.execute(query, {"no": no, "keys": json_array(keys)}).scalars().all()
+    sample = keys[:: max(1, len(keys) // _SAMPLE_KEYS)]
+    if len(keys) <= _SAMPLE_KEYS or 2 * len(stored(sample)) >= len(sample):
+        return None
+    return stored(keys)
 
 
 def _header(records: Sequence[Record], at: int) -> RecordHeader:
@@ -360,20 +347,14 @@ def _header(records: Sequence[Record], at: int) -> RecordHeader:
     )
 
 
-def _keys(records: Sequence[Record]) -> Sequence[str]:
-    if isinstance(records, RecordColumns):
-        return records.keys
-    return [record.key for record in records]
-
-
-def append_swept(
-    connection: Connection, doomed: str, values: Mapping[str, Any], mode: Journal, now_us: int
-) -> None:
+def append_swept(tx: StreamTransaction, doomed: str, values: Mapping[str, Any]) -> None:
     """Append a row for each entity that the sweep is about to remove: a condition over
     `instep_entity` with its values.
     """
-    previous = "body" if mode is Journal.PREVIOUS else "NULL"
-    connection.execute(
+    if not _begin_epoch(tx):
+        return
+    previous = "body" if tx.journal is Journal.PREVIOUS else "NULL"
+    tx.connection.execute(
         text(f"""
             INSERT INTO instep_change (stream_no, key, class, change, kind, token, appended_at_us,
                                        committed_at_us, body, previous)
@@ -381,16 +362,16 @@ def append_swept(
                    :now_us, :nothing, {previous}
             FROM instep_entity WHERE {doomed} ORDER BY id
         """),
-        {**values, "now_us": now_us, "nothing": b""},
+        {**values, "now_us": tx.now_us, "nothing": b""},
     )
 
 
-def append_recomposed(
-    connection: Connection, bodies: dict[int, bytes], mode: Journal, now_us: int
-) -> None:
+def append_recomposed(tx: StreamTransaction, bodies: dict[int, bytes]) -> None:
     """Append a row for each entity whose body is about to lose parts to a sweep."""
-    body = "NULL" if mode is Journal.CHANGES else ":body"
-    previous = "body" if mode is Journal.PREVIOUS else "NULL"
+    if not (bodies and _begin_epoch(tx)):
+        return
+    body = "NULL" if tx.journal is Journal.CHANGES else ":body"
+    previous = "body" if tx.journal is Journal.PREVIOUS else "NULL"
     statement = text(f"""
         INSERT INTO instep_change (stream_no, key, class, change, kind, token, appended_at_us,
                                    committed_at_us, body, previous)
@@ -399,27 +380,33 @@ def append_recomposed(
         FROM instep_entity WHERE id = :id AND body <> :body
     """)
     values = [
-        {"id": entity, "body": composed, "now_us": now_us, "nothing": b""}
+        {"id": entity, "body": composed, "now_us": tx.now_us, "nothing": b""}
         for entity, composed in bodies.items()
     ]
-    if values:
-        connection.execute(statement, values)
+    tx.connection.execute(statement, values)
 
 
-def trim(
-    connection: Connection, dialect: Dialect, options: SqlOptions, appended: int, now_us: int
-) -> None:
+def append_notices(tx: StreamTransaction, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Append these rows, which say of entities that they are unproven, or proven again (A22)."""
+    if rows and _begin_epoch(tx):
+        tx.connection.execute(_NOTICE, rows)
+
+
+def trim(tx: StreamTransaction, appended: int) -> None:
     """Remove what exceeds the retention. A commit removes a bounded number of rows, but more than
     it appends.
     """
+    if tx.journal is Journal.OFF:
+        return
+    options = tx.options
 
     def remove(expired: str, **values: int) -> None:
-        statement = _trimming(expired, dialect.skip_locked)
-        connection.execute(statement, {"limit": 2 * appended + _TRIM_RECORDS, **values})
+        statement = _trimming(expired, tx.dialect.skip_locked)
+        tx.connection.execute(statement, {"limit": 2 * appended + _TRIM_RECORDS, **values})
 
     remove(_OVER_COUNT, keep=options.journal_retention_records)
     if options.journal_retention_s is not None:
-        remove(_OVER_AGE, before_us=now_us - int(options.journal_retention_s * 1_000_000))
+        remove(_OVER_AGE, before_us=tx.now_us - int(options.journal_retention_s * 1_000_000))
 
 
 @lru_cache

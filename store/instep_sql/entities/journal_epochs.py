@@ -10,43 +10,18 @@ journal where the epoch is known, and does not end before the cursor.
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Any, Final
-from uuid import uuid4
+from typing import Final
 
 import msgspec
 from sqlalchemy import Connection, text
 
 from instep.errors import ChangesTrimmedError, JournalDivergedError
-from instep_sql.engine.database import UNTIL_ROLLBACK
 from instep_sql.engine.dialect import Dialect
 
-__all__ = ["JournalEpochs", "begin_epoch", "read_epochs"]
+__all__ = ["JournalEpochs", "read_epochs"]
 
-_FORGET_EMPTY: Final = text("DELETE FROM instep_journal_epoch WHERE start_cursor > :newest")
-_BEGIN: Final = text("INSERT INTO instep_journal_epoch VALUES (:start, :epoch, :now_us)")
-# The epoch of the oldest change that is kept, and of the cursor right before it, stay.
-_FORGET_TRIMMED: Final = text("""
-    DELETE FROM instep_journal_epoch WHERE start_cursor < (
-        SELECT max(start_cursor) FROM instep_journal_epoch
-        WHERE start_cursor < (SELECT min(cursor) FROM instep_change))
-""")
 _EPOCHS: Final = text("SELECT start_cursor, epoch FROM instep_journal_epoch ORDER BY start_cursor")
 _OLDEST: Final = text("SELECT min(cursor) FROM instep_change")
-
-
-def begin_epoch(connection: Connection, dialect: Dialect, now_us: int) -> None:
-    """Begin an epoch if this connection has not: call it before changes are appended."""
-    info: dict[str, Any] = connection.info
-    if UNTIL_ROLLBACK in info:
-        return
-    newest: int = connection.exec_driver_sql(
-        f"{dialect.newest_cursor} {dialect.for_update}"
-    ).scalar_one()
-    # Nobody has a cursor of it.
-    connection.execute(_FORGET_EMPTY, {"newest": newest})
-    connection.execute(_BEGIN, {"start": newest + 1, "epoch": uuid4().hex, "now_us": now_us})
-    connection.execute(_FORGET_TRIMMED)
-    info[UNTIL_ROLLBACK] = True
 
 
 class JournalEpochs(msgspec.Struct, frozen=True):

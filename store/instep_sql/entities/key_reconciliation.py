@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 
 from instep.model.alike import agrees, completed
 from instep.model.columns import all_whole
@@ -26,27 +26,19 @@ from instep.model.ordering import is_later, supersedes
 from instep.model.position import Phase, Position
 from instep.model.records import Record
 from instep_sql.derived.statements import rename_key
-from instep_sql.engine.bulk_writes import StoredTable, excluded, typed
-from instep_sql.engine.dialect import Dialect, json_array
+from instep_sql.engine.dialect import json_array
 from instep_sql.entities import change_only, unproven
-from instep_sql.entities.streams import StreamRow
+from instep_sql.entities.shared_keys import KEY_SHARED, SharedKeyError, shared_key
+from instep_sql.entities.streams import StreamRow, StreamTransaction
+from instep_sql.entities.tombstones import Tombstone, add_tombstones, find_tombstones
 from instep_sql.stored_entities import StoredRecord, find_headers, find_records
 
 __all__ = [
-    "KEY_SHARED",
     "ReconciledRecords",
-    "SharedKeyError",
-    "Tombstone",
-    "add_tombstones",
-    "find_tombstones",
     "join_baseline",
     "mark_proven",
-    "purge_tombstones",
-    "remember_ends",
-    "shared_key",
 ]
 
-KEY_SHARED: Final = "key-shared"
 UUID_CASE: Final = "uuid-case"
 _token: Final = attrgetter("token")
 _ends: Final = attrgetter("ends")
@@ -62,34 +54,6 @@ _UNCLAIMED: Final = text("""
     FROM instep_entity WHERE stream_no = :no AND uuid <> ''
 """)
 
-_ENDED: Final = StoredTable(
-    "instep_tombstone",
-    {
-        **typed(int, "stream_no"),
-        **typed(str, "key", "uuid"),
-        **typed(int, "lineage", "attempt", "appended_at_us"),
-    },
-    key=("stream_no", "key"),
-    updated={
-        "uuid": "CASE WHEN excluded.uuid = '' THEN instep_tombstone.uuid ELSE excluded.uuid END",
-        **excluded("lineage", "attempt", "appended_at_us"),
-    },
-)
-_KEPT_RECORDS: Final = 100_000
-_BOUND: Final = text(
-    "DELETE FROM instep_tombstone WHERE id <= (SELECT max(id) FROM instep_tombstone) - :keep"
-)
-_PURGE: Final = text("DELETE FROM instep_tombstone WHERE stream_no = :no AND attempt < :attempt")
-
-
-class SharedKeyError(Exception):
-    """Two classes were met under one key."""
-
-
-def shared_key(key: str, entity_class: str) -> str:
-    """The key of an entity whose own key is that of an entity of another class (A13)."""
-    return f"{key}#{entity_class}"
-
 
 class ReconciledRecords(msgspec.Struct, frozen=True):
     """The records, under the keys of their rows."""
@@ -103,20 +67,6 @@ class ReconciledRecords(msgspec.Struct, frozen=True):
     """Of the provider."""
     proven: int = 0
     """Of an aligned stream: unproven entities whose rows others have taken over."""
-
-
-class Tombstone(msgspec.Struct, frozen=True, gc=False):
-    """One ended key; `uuid` is empty where the entity's is not known.
-
-    It is kept until the next sweep, and their number is bounded: an end without an entity leads to
-    a new baseline, once.
-    """
-
-    key: str
-    uuid: str
-    lineage: int
-    attempt: int
-    appended_at_us: int
 
 
 class _Row:
@@ -304,9 +254,7 @@ def _unshared(record: Record) -> str:
 
 
 def join_baseline(
-    connection: Connection,
-    dialect: Dialect,
-    stream: StreamRow,
+    tx: StreamTransaction,
     position: Position,
     records: Sequence[Record],
 ) -> ReconciledRecords:
@@ -320,25 +268,23 @@ def join_baseline(
     # Each record has the key of its row, and none ends an entity or may be overtaken by the end of
     # one: nothing is to be joined.
     if (
-        stream.keys_are_uuids
+        tx.stream.keys_are_uuids
         and all(map(_token, records))
         and all_whole(records)
         and not any(map(_ends, records))
     ):
         return ReconciledRecords(records)
-    joined = _reconcile_keys(connection, dialect, stream, position, records)
+    joined = _reconcile_keys(tx, position, records)
     shown = {record.key for record in joined.records if not record.token and not record.ends}
     if not shown:
         return joined
-    completed = _complete(connection, dialect, stream, joined.records, shown)
-    _allow_overwrite(connection, dialect, stream.no, position.lineage, shown)
+    completed = _complete(tx, joined.records, shown)
+    _allow_overwrite(tx, position.lineage, shown)
     return replace(joined, records=completed, shown=shown)
 
 
 def _reconcile_keys(  # noqa: C901 - one step after the other
-    connection: Connection,
-    dialect: Dialect,
-    stream: StreamRow,
+    tx: StreamTransaction,
     position: Position,
     records: Sequence[Record],
 ) -> ReconciledRecords:
@@ -346,10 +292,11 @@ def _reconcile_keys(  # noqa: C901 - one step after the other
     names = {r.key for r in records} | {r.uuid or _uuid_in(r.key) for r in records} - {""}
     names.update(_unshared(record) for record in records if record.ends)
     names.update(*(prefixes(record.key) for record in records if not record.whole))
-    names |= _other_spellings(connection, stream, names)
+    names |= _other_spellings(tx, names)
     counts = position.phase is Phase.ALIGNED and position.unproven > 0
-    rows = _Rows(find_headers(connection, dialect, stream.no, names), counts=counts)
-    ended = _by_name(find_tombstones(connection, dialect, stream.no, names))
+    here = tx.connection, tx.dialect, tx.no
+    rows = _Rows(find_headers(*here, names), counts=counts)
+    ended = _by_name(find_tombstones(*here, names))
     known_keys = rows.by_key.keys() | {record.key for record in records}
     ends: dict[str, Tombstone] = {}
     joined: list[tuple[Record, _Row | None]] = []
@@ -371,13 +318,13 @@ def _reconcile_keys(  # noqa: C901 - one step after the other
             if record.ends and row.is_newer(record, position.lineage):
                 # It is about an entity of before, which had this key or this uuid (A3).
                 continue
-            if (old := _take_key(connection, dialect, stream, rows, row, record)) is not None:
+            if (old := _take_key(tx, rows, row, record)) is not None:
                 # The provider gave the entity another key: the end of the old key means nothing.
                 ends[old] = Tombstone(old, "", position.lineage, position.attempt, 0)
         if record.ends:
             key = rows.ended_key(record, row)
             known = row is not None or folded_uuid(key) in ended or key in ends
-            if not known and _may_be_of_a_baseline(record, stream):
+            if not known and _may_be_of_a_baseline(record, tx.stream):
                 unresolved[record.key] = None
             uuid = record.uuid or (row.uuid if row else _uuid_in(key))
             ends[key] = Tombstone(
@@ -392,8 +339,8 @@ def _reconcile_keys(  # noqa: C901 - one step after the other
         row.claimed = True
         shared += rows.shares_key(record)
         joined.append((record, row))
-    add_tombstones(connection, dialect, stream.no, ends.values())
-    if unresolved and not (position.baseline_pending or _owes_baseline(connection, stream.no)):
+    add_tombstones(tx, ends.values())
+    if unresolved and not (position.baseline_pending or _owes_baseline(tx)):
         unresolved = {}
     return ReconciledRecords(
         [
@@ -409,9 +356,7 @@ def _reconcile_keys(  # noqa: C901 - one step after the other
 
 
 def _take_key(
-    connection: Connection,
-    dialect: Dialect,
-    stream: StreamRow,
+    tx: StreamTransaction,
     rows: _Rows,
     row: _Row,
     record: Record,
@@ -426,7 +371,7 @@ def _take_key(
     if there is not None and there.entity_class != row.entity_class:
         raise SharedKeyError
     old = row.key
-    _rename(connection, dialect, stream, rows, row, record.key)
+    _rename(tx, rows, row, record.key)
     return old if folded_uuid(old) != folded_uuid(row.uuid) else None
 
 
@@ -439,13 +384,13 @@ def _may_be_of_a_baseline(record: Record, stream: StreamRow) -> bool:
     return header_only and record.entity_class not in stream.unprovable
 
 
-def _owes_baseline(connection: Connection, no: int) -> bool:
+def _owes_baseline(tx: StreamTransaction) -> bool:
     """Whether an end under an unknown key may be about a stored entity.
 
     A row that only a baseline has stated has its uuid for a key. Where the stream is seen to use
     uuids as its keys, an unknown key is about nothing that is stored.
     """
-    found = connection.execute(_UNCLAIMED, {"no": no}).one()
+    found = tx.connection.execute(_UNCLAIMED, {"no": tx.no}).one()
     return bool(found.unclaimed) and not (found.by_uuid and not found.by_key)
 
 
@@ -459,13 +404,14 @@ def _is_change(record: Record, known_keys: Collection[str]) -> bool:
     )
 
 
-def _other_spellings(connection: Connection, stream: StreamRow, names: Collection[str]) -> set[str]:
+def _other_spellings(tx: StreamTransaction, names: Collection[str]) -> set[str]:
     """How these uuids may be spelled in the store: the case does not matter (RFC 4122 3). Asked for
     only where some are in upper case, which is seldom.
     """
     uuids = {name: folded for name in names if (folded := folded_uuid(name)) != name}
+    stream = tx.stream
     if stream.upper_case is None:
-        found = connection.execute(_UPPER_CASE, {"no": stream.no}).first()
+        found = tx.connection.execute(_UPPER_CASE, {"no": stream.no}).first()
         stream.upper_case = found is not None
     if uuids:
         stream.upper_case = True
@@ -502,15 +448,9 @@ def _overtaken(record: Record, ended: Mapping[str, list[Tombstone]], lineage: in
     )
 
 
-def _rename(
-    connection: Connection,
-    dialect: Dialect,
-    stream: StreamRow,
-    rows: _Rows,
-    row: _Row,
-    new: str,
-) -> None:
+def _rename(tx: StreamTransaction, rows: _Rows, row: _Row, new: str) -> None:
     """Give a row another key. If two stored rows meet, only the newer one stays."""
+    connection, stream = tx.connection, tx.stream
     old, there = row.key, rows.by_key.get(new)
     rows.remove(row)
     obsolete = None
@@ -526,33 +466,31 @@ def _rename(
         row.stored = there.stored
     if obsolete is not None:
         if rows.counts:
-            rows.proven += unproven.count_among(connection, dialect, stream.no, [obsolete])
+            rows.proven += unproven.count_among(tx, [obsolete])
         connection.execute(_REMOVE, {"no": stream.no, "key": obsolete})
         if stream.change_only:
-            change_only.forget_parts(connection, dialect, stream.no, [obsolete])
+            change_only.forget_parts(connection, tx.dialect, stream.no, [obsolete])
     if moves:
         connection.execute(_RENAME, {"no": stream.no, "old": old, "new": new})
         if stream.singled_out:
-            unproven.rename(connection, stream.no, old, new)
-        rename_key(connection, stream.no, stream.kept.statements, old, new)
+            unproven.rename(tx, old, new)
+        rename_key(tx, stream.kept.statements, old, new)
         if stream.change_only:
             change_only.rename_parts(connection, stream.no, old, new)
 
 
 def _complete(
-    connection: Connection,
-    dialect: Dialect,
-    stream: StreamRow,
+    tx: StreamTransaction,
     records: Sequence[Record],
     keys: AbstractSet[str],
 ) -> Sequence[Record]:
     """The records with what is stored where a statement without token says less than the stored
     one, and the stored one itself where both say the same (A12, A13).
     """
-    found = find_records(connection, dialect, stream.no, keys)
+    found = find_records(tx.connection, tx.dialect, tx.no, keys)
     stored = {one.record.key: one.record for one in found}
     return [
-        _completed(record, stored[record.key], stream.contained)
+        _completed(record, stored[record.key], tx.stream.contained)
         if record.key in stored and record.key in keys and not record.token
         else record
         for record in records
@@ -567,72 +505,25 @@ def _completed(record: Record, stored: Record, contained: AbstractSet[str]) -> R
     return record
 
 
-def _allow_overwrite(
-    connection: Connection, dialect: Dialect, no: int, lineage: int, keys: Collection[str]
-) -> None:
+def _allow_overwrite(tx: StreamTransaction, lineage: int, keys: Collection[str]) -> None:
     """Let the rows of a baseline overwrite what an earlier one has stated, whatever our clock said
     then; where they compare with no log (lineage 0), also what the stream has stated before (A14).
     """
     statement = (
         "UPDATE instep_entity SET lineage = -1 "
         "WHERE stream_no = :no AND (token = '' OR :lineage = 0) "
-        f"AND key IN {dialect.members('keys')}"
+        f"AND key IN {tx.dialect.members('keys')}"
     )
-    values = {"no": no, "lineage": lineage, "keys": json_array(keys)}
-    dialect.execute(connection, statement, values)
+    values = {"no": tx.no, "lineage": lineage, "keys": json_array(keys)}
+    tx.dialect.execute(tx.connection, statement, values)
 
 
-def mark_proven(
-    connection: Connection, dialect: Dialect, no: int, attempt: int, keys: Collection[str]
-) -> None:
+def mark_proven(tx: StreamTransaction, attempt: int, keys: Collection[str]) -> None:
     """Mark the entities that the baseline shows, also where a newer record keeps its content."""
     statement = (
         "UPDATE instep_entity SET attempt = :attempt, proven = 1 "
         "WHERE stream_no = :no AND (attempt < :attempt OR proven = 0) "
-        f"AND key IN {dialect.members('keys')}"
+        f"AND key IN {tx.dialect.members('keys')}"
     )
-    values = {"no": no, "attempt": attempt, "keys": json_array(keys)}
-    dialect.execute(connection, statement, values)
-
-
-def find_tombstones(
-    connection: Connection, dialect: Dialect, no: int, names: Collection[str]
-) -> list[Tombstone]:
-    """The ended entities among these keys or uuids."""
-    columns = "key, uuid, lineage, attempt, appended_at_us"
-    members = dialect.members("names")
-    query = (
-        f"SELECT {columns} FROM instep_tombstone WHERE stream_no = :no AND key IN {members} "
-        f"UNION SELECT {columns} FROM instep_tombstone WHERE stream_no = :no AND uuid IN {members}"
-    )
-    rows = dialect.execute(connection, query, {"no": no, "names": json_array(names)})
-    return [Tombstone(*row) for row in rows]
-
-
-def add_tombstones(
-    connection: Connection, dialect: Dialect, no: int, entries: Iterable[Tombstone]
-) -> None:
-    """Store these, of which no key has two; over the bound, the oldest are removed."""
-    rows = [(no, *msgspec.structs.astuple(entry)) for entry in entries]
-    if rows:
-        dialect.upsert_rows(connection, _ENDED, rows)
-        connection.execute(_BOUND, {"keep": _KEPT_RECORDS})
-
-
-def remember_ends(
-    connection: Connection, dialect: Dialect, no: int, position: Position, records: Iterable[Record]
-) -> None:
-    """Remember what ends in a stream that states changes: a CHANGE behind it changes nothing."""
-    ends = {
-        one.key: Tombstone(
-            one.key, one.uuid, position.lineage, position.attempt, one.appended_at_us
-        )
-        for one in records
-        if one.ends
-    }
-    add_tombstones(connection, dialect, no, ends.values())
-
-
-def purge_tombstones(connection: Connection, no: int, attempt: int) -> None:
-    """Remove what ended before this attempt: its sweep has made these rows needless."""
-    connection.execute(_PURGE, {"no": no, "attempt": attempt})
+    values = {"no": tx.no, "attempt": attempt, "keys": json_array(keys)}
+    tx.dialect.execute(tx.connection, statement, values)

@@ -18,8 +18,7 @@ from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.entities import change_only, streams, unproven
 from instep_sql.entities.key_reconciliation import mark_proven
-from instep_sql.entities.streams import StreamRow
-from instep_sql.options import Journal
+from instep_sql.entities.streams import StreamTransaction
 from instep_sql.proof_sql import PROOF_COLUMNS, PROOF_JOIN, SCOPE_COVERS
 from instep_sql.stored_entities import stored_entity, stored_record
 
@@ -110,18 +109,12 @@ _DISOWN: Final = text("UPDATE instep_entity SET lineage = 0 WHERE id = :id")
 
 
 def apply_proofs(
-    connection: Connection,
-    dialect: Dialect,
-    stream: StreamRow,
-    batch: Batch,
-    write: Callable[[Sequence[Record]], object],
-    *,
-    mode: Journal,
-    now_us: int,
+    tx: StreamTransaction, batch: Batch, write: Callable[[Sequence[Record]], object]
 ) -> int:
     """What requests for single entities have proven (A17): a row that the stream has changed since
     stays as it is. `write` writes records by rule A3. Returns how many entities less are unproven.
     """
+    connection, dialect, stream = tx.connection, tx.dialect, tx.stream
     proofs = {one.key: one for one in batch.proofs}
     query = _COMPARED.format(proof=PROOF_COLUMNS, join=PROOF_JOIN, members=dialect.members("keys"))
     values = {"no": stream.no, "keys": json_array(proofs)}
@@ -133,7 +126,7 @@ def apply_proofs(
     if not rows:
         return 0
     keys = [row.key for row in rows]
-    before = unproven.count_among(connection, dialect, stream.no, keys)
+    before = unproven.count_among(tx, keys)
     changed = [row for row in rows if not proofs[row.key].exists or proofs[row.key].body]
     if changed:
         # What is proven leaves its lineage, so rule A3 finds nothing to compare with.
@@ -142,11 +135,11 @@ def apply_proofs(
             change_only.forget_parts(connection, dialect, stream.no, [row.key for row in changed])
         write([_record(row, proofs[row.key]) for row in changed])
     standing = [row.key for row in rows if proofs[row.key].exists]
-    mark_proven(connection, dialect, stream.no, batch.position.attempt, standing)
+    mark_proven(tx, batch.position.attempt, standing)
     singled_out = [row for row in rows if row.unproven_reason]
     proven = [row for row in singled_out if proofs[row.key].exists]
-    unproven.proven_singly(connection, stream, rows, proven, mode=mode, now_us=now_us)
-    return before - unproven.count_among(connection, dialect, stream.no, keys)
+    unproven.prove_singly(tx, rows, proven)
+    return before - unproven.count_among(tx, keys)
 
 
 def _record(row: Row[Any], proof: EntityProof) -> Record:

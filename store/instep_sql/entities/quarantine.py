@@ -1,4 +1,4 @@
-"""Records that could not be read, kept with their bytes (A11)."""
+"""Records that could not be read, or that a database cannot store, kept with their bytes (A11)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+import msgspec
 from sqlalchemy import Connection, text
 
-from instep.model.records import Unreadable
+from instep.model.batches import Batch
+from instep.model.records import Record, Unreadable
 from instep.model.storable import without_nul
 from instep_sql.engine.bulk_writes import StoredTable, typed
-from instep_sql.engine.dialect import Dialect, json_array
+from instep_sql.engine.dialect import json_array
+from instep_sql.entities.streams import StreamTransaction
 from instep_sql.options import SqlOptions
 
 __all__ = [
@@ -22,6 +25,8 @@ __all__ = [
     "keep_samples",
     "make_room_for_message",
     "mark_replayed",
+    "split_storable",
+    "to_unreadable",
 ]
 
 _QUARANTINE: Final = StoredTable(
@@ -76,22 +81,19 @@ _SAMPLE: Final = text("""
     INSERT INTO instep_sample (stream_no, deviation, raw, at_us)
     VALUES (:no, :kind, :raw, :now_us) ON CONFLICT DO NOTHING
 """)
+_NUL: Final = "\x00"
+_ESCAPED_NUL: Final = b"\\u0000"
+_INDEXED_BYTES: Final = 2_600
+"""With its other columns, a row of an index is then below the limit of PostgreSQL."""
 
 
-def keep(
-    connection: Connection,
-    dialect: Dialect,
-    no: int,
-    unreadable: Sequence[Unreadable],
-    *,
-    options: SqlOptions,
-    now_us: int,
-) -> int:
+def keep(tx: StreamTransaction, unreadable: Sequence[Unreadable]) -> int:
     """Add records to the quarantine (A11): one row for each digest, with a counter.
 
     Over a limit the oldest give way: first those that were replayed, last those whose key can be
     read. What they left unproven stays so. Returns how many gave way.
     """
+    connection, options, no, now_us = tx.connection, tx.options, tx.no, tx.now_us
     times = Counter(one.digest for one in unreadable)
     rows = [
         (
@@ -107,7 +109,7 @@ def keep(
         )
         for digest, one in {one.digest: one for one in unreadable}.items()
     ]
-    dialect.upsert_rows(connection, _QUARANTINE, rows)
+    tx.dialect.upsert_rows(connection, _QUARANTINE, rows)
     of_stream = options.quarantine_max_records, options.quarantine_max_bytes
     in_all = options.quarantine_total_records, options.quarantine_total_bytes
     gone = _give_way(connection, _OF_STREAM, no, *of_stream)
@@ -183,15 +185,14 @@ def drop(connection: Connection, ids: Sequence[int] | None, stream: str | None) 
     return connection.execute(_DROP_ALL).rowcount
 
 
-def drop_keys(
-    connection: Connection, dialect: Dialect, no: int, keys: Collection[str], reason: str
-) -> None:
+def drop_keys(tx: StreamTransaction, keys: Collection[str], reason: str) -> None:
     """Remove the records of a stream with these keys that are kept for this reason."""
     removal = text(
         "DELETE FROM instep_quarantine WHERE stream_no = :no AND reason = :reason "
-        f"AND key IN {dialect.members('keys')}"
+        f"AND key IN {tx.dialect.members('keys')}"
     )
-    connection.execute(removal, {"no": no, "reason": reason, "keys": json_array(keys)})
+    values = {"no": tx.no, "reason": reason, "keys": json_array(keys)}
+    tx.connection.execute(removal, values)
 
 
 def keep_samples(
@@ -200,3 +201,38 @@ def keep_samples(
     """Keep the first text of each kind that was no record (A17)."""
     for kind, raw in samples.items():
         connection.execute(_SAMPLE, {"no": no, "kind": kind, "raw": raw, "now_us": now_us})
+
+
+def split_storable(batch: Batch) -> Batch:
+    """The batch with such records moved to `unreadable`: PostgreSQL's text type cannot hold a NUL
+    character, and its indexes no key of more than 2,704 bytes.
+    """
+    reasons = [_unstorable(record) for record in batch.records]
+    pairs = list(zip(batch.records, reasons, strict=True))
+    storable = [record for record, reason in pairs if not reason]
+    unstorable = [to_unreadable(record, reason) for record, reason in pairs if reason]
+    return batch.replace(records=storable, unreadable=[*batch.unreadable, *unstorable])
+
+
+def _unstorable(record: Record) -> str:
+    """Why the record cannot be stored; empty where it can."""
+    if _has_nul(record):
+        return "a NUL character in a key, token or name"
+    if any(len(text.encode()) > _INDEXED_BYTES for text in (record.key, record.uuid)):
+        return f"a key or uuid of more than {_INDEXED_BYTES} bytes, too long for an index"
+    return ""
+
+
+def _has_nul(record: Record) -> bool:
+    texts = (record.key, record.entity_class, record.token, record.partition, record.uuid)
+    if any(_NUL in text for text in texts):
+        return True
+    # The store parses the bodies of partial updates.
+    return not record.whole and _ESCAPED_NUL in record.body
+
+
+def to_unreadable(record: Record, reason: str) -> Unreadable:
+    """The quarantine entry of a record that was read but cannot be stored."""
+    body = record.body.decode(errors="replace")
+    raw = msgspec.json.encode({"entity-key": record.key, "kind": record.kind.name, "body": body})
+    return Unreadable(record.stream, raw, reason, record.token)

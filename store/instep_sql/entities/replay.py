@@ -13,8 +13,7 @@ from instep.model.records import Record
 from instep_sql import fencing
 from instep_sql.engine.dialect import Dialect
 from instep_sql.entities import commit, quarantine, streams, unproven
-from instep_sql.entities.journal_epochs import begin_epoch
-from instep_sql.options import Journal, SqlOptions
+from instep_sql.options import SqlOptions
 
 __all__ = ["replay"]
 
@@ -46,21 +45,12 @@ def replay(
     fencing.lock_stream(connection, found.consumer, found.stream)
     row = streams.find(connection, found.consumer, found.stream)
     assert row is not None
-    if row.journal is not Journal.OFF:
-        begin_epoch(connection, dialect, now_us)
-    done = commit.write_records(
-        connection,
-        dialect,
-        msgspec.structs.replace(options, journal=row.journal),
-        row,
-        row.position,
-        records,
-        by_uuid=row.baseline,
-        now_us=now_us,
-    )
+    options = msgspec.structs.replace(options, journal=row.journal)
+    tx = streams.StreamTransaction(connection, dialect, row.no, now_us, options, row)
+    done = commit.write_records(tx, row.position, records, by_uuid=row.baseline)
     if row.singled_out:
-        unproven.prove_again(connection, row, row.position.attempt, mode=row.journal, now_us=now_us)
-    unproven.recount(connection, row)
-    commit.derive_changed(connection, dialect, row, (), now_us)
+        unproven.prove_again(tx, row.position.attempt)
+    unproven.recount(tx)
+    commit.derive_changed(tx, ())
     quarantine.mark_replayed(connection, entry, now_us)
     return done.written + done.deleted

@@ -16,8 +16,7 @@ from instep_sql import fencing
 from instep_sql.derived.statements import end_swept
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.entities import change_only, commit, journal, streams, unproven
-from instep_sql.entities.journal_epochs import begin_epoch
-from instep_sql.options import Journal, SqlOptions
+from instep_sql.options import SqlOptions
 from instep_sql.projections.projection import Projection
 from instep_sql.proof_sql import IS_UNPROVEN
 
@@ -74,7 +73,9 @@ def retire(
             where=stream,
             hint="only one that is not offered any more is retired (`instep streams list`)",
         )
-    condition, values = _condition(connection, dialect, consumer, row, proven_by)
+    options = msgspec.structs.replace(options, journal=row.journal)
+    tx = streams.StreamTransaction(connection, dialect, row.no, now_us, options, row)
+    condition, values = _condition(tx, consumer, proven_by)
     values["no"] = row.no
     removed = 0
     if condition:
@@ -83,10 +84,10 @@ def retire(
         )
         removed = connection.execute(marking, values).rowcount
     if removed:
-        _remove(connection, dialect, options, row, now_us, projections)
+        _remove(tx, projections)
     left = int(connection.execute(_COUNT, {"no": row.no}).scalar_one())
     if left:
-        unproven.recount(connection, row)
+        unproven.recount(tx)
     else:
         streams.retire(connection, row.no, now_us)
     return Retirement(removed, left)
@@ -102,15 +103,12 @@ def identities(connection: Connection, consumer: str, stream: str) -> frozenset[
 
 
 def _condition(
-    connection: Connection,
-    dialect: Dialect,
-    consumer: str,
-    row: streams.StreamRow,
-    proven_by: Collection[str] | None,
+    tx: streams.StreamTransaction, consumer: str, proven_by: Collection[str] | None
 ) -> tuple[str, dict[str, Any]]:
     """Which entities are removed; none where it is empty."""
     if proven_by is None:
         return "1 = 1", {}
+    connection, dialect, row = tx.connection, tx.dialect, tx.stream
     query = _OTHERS.format(aligned=Phase.ALIGNED.value, members=dialect.members("streams"))
     values = {"consumer": consumer, "no": row.no, "streams": json_array(proven_by)}
     others = connection.execute(text(query), values).all()
@@ -136,41 +134,23 @@ def _read_since(connection: Connection, row: Any, since_us: int) -> frozenset[st
     return frozenset() if "" in doubted else info.readable & frozenset(info.classes) - doubted
 
 
-def _remove(
-    connection: Connection,
-    dialect: Dialect,
-    options: SqlOptions,
-    row: streams.StreamRow,
-    now_us: int,
-    projections: Sequence[Projection],
-) -> None:
+def _remove(tx: streams.StreamTransaction, projections: Sequence[Projection]) -> None:
     """Remove the entities with the mark `_DOOMED`, as a sweep does."""
-    options = msgspec.structs.replace(options, journal=row.journal)
-    if options.journal is not Journal.OFF:
-        begin_epoch(connection, dialect, now_us)
-    removed = 0
+    connection, dialect, row = tx.connection, tx.dialect, tx.stream
+    since_us, removed = row.not_offered_since_us, 0
     while True:
         step = {"no": row.no}
         upto = connection.execute(_UPTO, step | {"size": _STEP_RECORDS}).scalar_one()
         if upto is None:
             break
         step["upto"] = upto
-        if options.journal is not Journal.OFF:
-            # First, since it tells what is about to go.
-            journal.append_swept(connection, _STEP, step, options.journal, now_us)
+        # First, since it tells what is about to go.
+        journal.append_swept(tx, _STEP, step)
         keys = connection.execute(_DELETE, step).scalars().all()
         removed += len(keys)
         if row.change_only:
             change_only.forget_parts(connection, dialect, row.no, keys)
-        end_swept(
-            connection,
-            dialect,
-            row.no,
-            row.kept.statements,
-            keys,
-            row.not_offered_since_us,
-            done=False,
-        )
-    commit.derive_changed(connection, dialect, row, projections, now_us)
-    if options.journal is not Journal.OFF:
-        journal.trim(connection, dialect, options, removed, now_us)
+        kept = row.kept.statements
+        end_swept(tx, kept, keys, since_us, done=False)
+    commit.derive_changed(tx, projections)
+    journal.trim(tx, removed)

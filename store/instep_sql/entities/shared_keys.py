@@ -15,26 +15,31 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 
 from instep.model.columns import RecordColumns
 from instep.model.records import Record, RecordType
-from instep_sql.engine.dialect import Dialect, json_array
-from instep_sql.entities.key_reconciliation import (
-    Tombstone,
-    add_tombstones,
-    find_tombstones,
-    shared_key,
-)
-from instep_sql.entities.streams import StreamRow
+from instep_sql.engine.dialect import json_array
+from instep_sql.entities.streams import StreamTransaction
+from instep_sql.entities.tombstones import Tombstone, add_tombstones, find_tombstones
 
-__all__ = ["are_met", "are_within", "separate"]
+__all__ = ["KEY_SHARED", "SharedKeyError", "are_met", "separate", "shared_key"]
 
+KEY_SHARED: Final = "key-shared"
 _FOUND: Final = "SELECT key, class FROM instep_entity WHERE stream_no = :no AND key IN {members}"
 _ANSWERED: Final = "DELETE FROM instep_tombstone WHERE stream_no = :no AND key = :key"
 
 
-def are_within(records: Sequence[Record]) -> bool:
+class SharedKeyError(Exception):
+    """Two classes were met under one key."""
+
+
+def shared_key(key: str, entity_class: str) -> str:
+    """The key of an entity whose own key is that of an entity of another class (A13)."""
+    return f"{key}#{entity_class}"
+
+
+def _are_within(records: Sequence[Record]) -> bool:
     """Whether records of one batch state two classes under one key."""
     if isinstance(records, RecordColumns):
         keys, classes = records.keys, records.classes
@@ -57,9 +62,9 @@ def are_within(records: Sequence[Record]) -> bool:
     )
 
 
-def are_met(connection: Connection, dialect: Dialect, no: int, records: Sequence[Record]) -> bool:
+def are_met(tx: StreamTransaction, records: Sequence[Record]) -> bool:
     """Whether a record states another class than the row that has its key."""
-    stored = _classes(connection, dialect, no, {one.key for one in records})
+    stored = _classes(tx, {one.key for one in records})
     return any(
         one.entity_class and stored.get(one.key, one.entity_class) not in ("", one.entity_class)
         for one in records
@@ -68,20 +73,24 @@ def are_met(connection: Connection, dialect: Dialect, no: int, records: Sequence
 
 
 def separate(
-    connection: Connection, dialect: Dialect, stream: StreamRow, records: Sequence[Record]
-) -> tuple[list[Record], int]:
+    tx: StreamTransaction, records: Sequence[Record], *, first: bool
+) -> tuple[Sequence[Record], int] | None:
     """The records under the keys of the rows of their classes, and how many have another key than
-    the stream states.
+    the stream states. None: unless they are to be separated `first`, neither the stream nor the
+    records are known to have a key of two classes.
 
     An end that states a class ends the entity of that class. A header alone is the second half of
     such an end, where one came before it (A4); else it ends the entity that has the key, or the
     only one that is left.
     """
+    connection, stream = tx.connection, tx.stream
+    if not (first or stream.shared_classes or _are_within(records)):
+        return None
     stream.shared_classes |= {one.entity_class for one in records if one.entity_class}
     keys = {one.key for one in records}
     names = keys | {shared_key(key, of) for key in keys for of in stream.shared_classes}
-    rows = _classes(connection, dialect, stream.no, names)
-    found = find_tombstones(connection, dialect, stream.no, names)
+    rows = _classes(tx, names)
+    found = find_tombstones(connection, tx.dialect, stream.no, names)
     ended = {one.key: one.appended_at_us for one in found}
     separated: list[Record] = []
     moved = 0
@@ -92,7 +101,7 @@ def separate(
             if record.entity_class or record.kind is RecordType.DELETE:
                 ended[key] = record.appended_at_us
                 end = Tombstone(key, "", 0, stream.position.attempt, record.appended_at_us)
-                add_tombstones(connection, dialect, stream.no, [end])
+                add_tombstones(tx, [end])
             elif ended.pop(key, None) is not None:
                 connection.execute(text(_ANSWERED), {"no": stream.no, "key": key})
         else:
@@ -125,9 +134,7 @@ def _key_of(
     return key if rows.get(key, entity_class) in ("", entity_class) else own
 
 
-def _classes(
-    connection: Connection, dialect: Dialect, no: int, keys: Collection[str]
-) -> dict[str, str]:
-    query = text(_FOUND.format(members=dialect.members("keys")))
-    rows = connection.execute(query, {"no": no, "keys": json_array(keys)})
+def _classes(tx: StreamTransaction, keys: Collection[str]) -> dict[str, str]:
+    query = text(_FOUND.format(members=tx.dialect.members("keys")))
+    rows = tx.connection.execute(query, {"no": tx.no, "keys": json_array(keys)})
     return {row[0]: row[1] for row in rows}

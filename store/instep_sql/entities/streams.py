@@ -15,12 +15,14 @@ from sqlalchemy import Connection, text
 from instep.model.position import Phase, Position, decode_position
 from instep.model.streams import Mode, StreamInfo
 from instep_sql.derived.keeper import EnabledDerivations, enabled_derivations
+from instep_sql.engine.stream_scope import StreamScope
 from instep_sql.fencing import dump_position
-from instep_sql.options import Journal
+from instep_sql.options import Journal, SqlOptions
 
 __all__ = [
     "StreamKind",
     "StreamRow",
+    "StreamTransaction",
     "dump_info",
     "find",
     "insert",
@@ -126,6 +128,19 @@ class StreamRow(msgspec.Struct):
     """Whether an entity may be unproven by a reason of its own (A22)."""
     unknown: set[str] = set()
     """The keys of `Position.unknown`, as they were stored last."""
+
+
+class StreamTransaction(StreamScope, frozen=True):
+    """A transaction that writes entities of one stream: by it they are read and written."""
+
+    options: SqlOptions
+    """Its `journal` is that of the transaction."""
+    stream: StreamRow
+
+    @property
+    def journal(self) -> Journal:
+        """What is kept of each change."""
+        return self.options.journal
 
 
 def find(connection: Connection, consumer: str, stream: str) -> StreamRow | None:

@@ -11,12 +11,12 @@ from sqlalchemy import Connection, text
 from instep.alignment.absence import holds_all
 from instep.model.batches import SweepStep
 from instep.model.streams import SweepEstimate
-from instep_sql.engine.dialect import Dialect, json_array
+from instep_sql.derived.statements import end_swept
+from instep_sql.engine.dialect import json_array
 from instep_sql.entities import change_only, journal, unproven
 from instep_sql.entities.held_sql import held_sql
-from instep_sql.entities.key_reconciliation import purge_tombstones
-from instep_sql.entities.streams import StreamRow
-from instep_sql.options import Journal
+from instep_sql.entities.streams import StreamTransaction
+from instep_sql.entities.tombstones import purge_tombstones
 
 __all__ = ["SweepResult", "estimate_sweep", "sweep"]
 
@@ -46,30 +46,37 @@ class SweepResult(msgspec.Struct, frozen=True):
     sweep is done.
     """
 
-    keys: Sequence[str]
-    cursor: int
-    done: bool
+    keys: Sequence[str] = ()
+    cursor: int = 0
+    done: bool = False
     kept: int = 0
     """Unmarked entities that were left, unproven (A17)."""
 
 
-def sweep(
-    connection: Connection,
-    dialect: Dialect,
-    stream: StreamRow,
-    step: SweepStep,
-    *,
-    mode: Journal,
-    now_us: int,
-) -> SweepResult:
+def sweep(tx: StreamTransaction, step: SweepStep, began_at_us: int) -> SweepResult:
+    """Take a step of a sweep. What is derived of a removed entity ends at `began_at_us`, when the
+    attempt began.
+    """
+    if step.readable is None and holds_all(step.holds):
+        swept = _keep_all(tx, step)
+    else:
+        swept = _sweep_window(tx, step)
+    if swept.done:
+        unproven.settle(tx, step)
+        purge_tombstones(tx, step.attempt)
+    kept, keys = tx.stream.kept.statements, swept.keys
+    end_swept(tx, kept, keys, began_at_us, done=swept.done)
+    return swept
+
+
+def _sweep_window(tx: StreamTransaction, step: SweepStep) -> SweepResult:
     """Remove the unmarked entities among the next rows of the table (A5). All steps together pass
     the table once: an interrupted sweep goes on from its cursor (A7).
 
     A step reads `limit_records` rows of any stream, so its work is bounded in a shared database,
     too. New rows are marked, so the sweep never removes them.
     """
-    if step.readable is None and holds_all(step.holds):
-        return _keep_all(connection, dialect, stream, step, mode, now_us)
+    connection, dialect, stream = tx.connection, tx.dialect, tx.stream
     values = {"cursor": step.cursor, "size": step.limit_records}
     ((last, size),) = dialect.execute(connection, _WINDOW, values)
     upto = step.cursor if last is None else last
@@ -80,9 +87,8 @@ def sweep(
         named["classes"] = json_array(step.readable)
     if step.holds:
         doomed += f" AND NOT ({held_sql(step.holds, named)})"
-    if mode is not Journal.OFF:
-        # First, since it tells what is about to go.
-        journal.append_swept(connection, doomed, named, mode, now_us)
+    # First, since it tells what is about to go.
+    journal.append_swept(tx, doomed, named)
     removal = f"DELETE FROM instep_entity WHERE {doomed} RETURNING key"
     keys = [key for (key,) in dialect.execute(connection, removal, named)]
     kept = 0
@@ -98,46 +104,22 @@ def sweep(
         connection.execute(text(outdated), rows)
     if stream.change_only:
         bodies = change_only.sweep(connection, dialect, stream.no, keys, rows)
-        if mode is not Journal.OFF:
-            journal.append_recomposed(connection, bodies, mode, now_us)
+        journal.append_recomposed(tx, bodies)
         recomposed = [(body, entity) for entity, body in bodies.items()]
         dialect.execute_many(connection, _RECOMPOSE, recomposed)
     if step.holds:
         left = f"SELECT count(*) FROM instep_entity WHERE {_UNMARKED}"
         kept += connection.execute(text(left), rows).scalar_one()
-        unproven.note_held(connection, stream.no, step, _UNMARKED, rows, now_us)
-    done = size < step.limit_records
-    if done:
-        _finish(connection, dialect, stream, step, mode, now_us)
-    return SweepResult(keys, upto, done, kept)
+        unproven.note_held(tx, step, _UNMARKED, rows)
+    return SweepResult(keys, upto, size < step.limit_records, kept)
 
 
-def _finish(
-    connection: Connection,
-    dialect: Dialect,
-    stream: StreamRow,
-    step: SweepStep,
-    mode: Journal,
-    now_us: int,
-) -> None:
-    unproven.settle(connection, dialect, stream, step, mode=mode, now_us=now_us)
-    purge_tombstones(connection, stream.no, step.attempt)
-
-
-def _keep_all(
-    connection: Connection,
-    dialect: Dialect,
-    stream: StreamRow,
-    step: SweepStep,
-    mode: Journal,
-    now_us: int,
-) -> SweepResult:
+def _keep_all(tx: StreamTransaction, step: SweepStep) -> SweepResult:
     """Nothing of the stream can be swept (A17): it is unproven with one row, whatever its size."""
-    values: dict[str, Any] = {"no": stream.no, "attempt": step.attempt}
+    values: dict[str, Any] = {"no": tx.no, "attempt": step.attempt}
     count = text(f"SELECT count(*) FROM instep_entity WHERE {_ALL_UNMARKED}")
-    kept: int = connection.execute(count, values).scalar_one()
-    unproven.note_held(connection, stream.no, step, _ALL_UNMARKED, values, now_us)
-    _finish(connection, dialect, stream, step, mode, now_us)
+    kept: int = tx.connection.execute(count, values).scalar_one()
+    unproven.note_held(tx, step, _ALL_UNMARKED, values)
     return SweepResult((), step.cursor, done=True, kept=kept)
 
 

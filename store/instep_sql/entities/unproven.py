@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Row, text
 
 from instep.model.batches import Batch, SweepStep
 from instep.model.entities import ChangeKind, ProofKind
@@ -17,10 +17,10 @@ from instep.model.holds import Hold, UnprovenReason
 from instep.model.position import Phase, Position
 from instep.model.records import Unreadable
 from instep_sql import fencing
-from instep_sql.engine.dialect import Dialect, json_array
+from instep_sql.engine.dialect import json_array
+from instep_sql.entities import journal
 from instep_sql.entities.held_sql import held_sql
-from instep_sql.entities.streams import StreamRow
-from instep_sql.options import Journal
+from instep_sql.entities.streams import StreamTransaction
 from instep_sql.proof_sql import SCOPE_COVERS
 
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
     "note_offered",
     "prove",
     "prove_again",
-    "proven_singly",
+    "prove_singly",
     "recount",
     "rename",
     "settle",
@@ -56,11 +56,6 @@ _MOVE: Final = text("""
 """)
 _TOLD: Final = text("UPDATE instep_unproven SET told = 1 WHERE id = :id")
 _FORGET: Final = text("DELETE FROM instep_unproven WHERE id = :id")
-_TELL: Final = text("""
-    INSERT INTO instep_change (stream_no, key, class, change, kind, token, appended_at_us,
-                               committed_at_us, envelope, body)
-    VALUES (:no, :key, :class, :change, NULL, '', 0, :now_us, :envelope, :nothing)
-""")
 _PROVE: Final = text("""
     INSERT INTO instep_proof (stream_no, attempt, kind, at_us)
     VALUES (:no, :attempt, :kind, :now_us)
@@ -101,42 +96,37 @@ _ANY_SINGLE: Final = text(
 )
 
 
-def count(connection: Connection, no: int) -> int:
+def count(tx: StreamTransaction) -> int:
     """How many entities of a stream are unproven."""
-    found = connection.execute(_COUNT, {"no": no}).scalar_one()
+    found = tx.connection.execute(_COUNT, {"no": tx.no}).scalar_one()
     return int(found)
 
 
-def count_among(connection: Connection, dialect: Dialect, no: int, keys: Collection[str]) -> int:
+def count_among(tx: StreamTransaction, keys: Collection[str]) -> int:
     """How many of the entities with these keys are unproven."""
-    query = text(f"{_COUNT.text} AND t.key IN {dialect.members('keys')}")
-    found = connection.execute(query, {"no": no, "keys": json_array(keys)}).scalar_one()
-    return int(found)
+    query = text(f"{_COUNT.text} AND t.key IN {tx.dialect.members('keys')}")
+    values = {"no": tx.no, "keys": json_array(keys)}
+    return int(tx.connection.execute(query, values).scalar_one())
 
 
-def recount(connection: Connection, stream: StreamRow) -> None:
+def recount(tx: StreamTransaction) -> None:
     """Others than its consumer have written entities of the stream: its next commit takes over how
     many are unproven now. The transaction has locked the stream, and read its row since.
     """
-    position = stream.position
+    position = tx.stream.position
     if position.unproven:
-        now = msgspec.structs.replace(position, unproven=count(connection, stream.no))
-        fencing.set_position(connection, stream.no, now)
+        now = msgspec.structs.replace(position, unproven=count(tx))
+        fencing.set_position(tx.connection, tx.no, now)
 
 
 def note_held(
-    connection: Connection,
-    no: int,
-    step: SweepStep,
-    unmarked: str,
-    values: dict[str, Any],
-    now_us: int,
+    tx: StreamTransaction, step: SweepStep, unmarked: str, values: dict[str, Any]
 ) -> None:
     """After a step of the sweep: keep a row of each hold that has kept something in its window
     (`unmarked`, SQL with `values`). An element that could not be read leaves its class unproven,
     whatever is stored.
     """
-    scopes = {_identity(row): row for row in connection.execute(_SCOPES, {"no": no})}
+    scopes = _scopes(tx)
     for hold in step.holds:
         row = scopes.get(_identity_of(hold))
         if row is not None and row.attempt >= step.attempt:
@@ -145,26 +135,29 @@ def note_held(
             bound = dict(values)
             held = held_sql([hold], bound)
             query = text(f"SELECT 1 FROM instep_entity WHERE {unmarked} AND {held} LIMIT 1")
-            if connection.execute(query, bound).first() is None:
+            if tx.connection.execute(query, bound).first() is None:
                 continue
-        _keep_scope(connection, no, hold, step.attempt, now_us, row)
+        _keep_scope(tx, hold, step.attempt, row)
 
 
-def _keep_scope(
-    connection: Connection, no: int, hold: Hold, attempt: int, now_us: int, row: Row[Any] | None
-) -> None:
-    values = _values(no, hold, attempt, now_us)
+def _scopes(tx: StreamTransaction) -> dict[tuple[str, str, str | None, str], Row[Any]]:
+    rows = tx.connection.execute(_SCOPES, {"no": tx.no})
+    return {_identity(row): row for row in rows}
+
+
+def _keep_scope(tx: StreamTransaction, hold: Hold, attempt: int, row: Row[Any] | None) -> None:
+    values = _values(tx, hold, attempt)
     if row is None:
-        connection.execute(_INSERT, values)
+        tx.connection.execute(_INSERT, values)
         return
     moved = {name: values[name] for name in ("attempt", "offset", "lineage", "met_before")}
-    connection.execute(_MOVE, {**moved, "id": row.id})
+    tx.connection.execute(_MOVE, {**moved, "id": row.id})
 
 
-def _values(no: int, hold: Hold, attempt: int, now_us: int, key: str = "") -> dict[str, Any]:
+def _values(tx: StreamTransaction, hold: Hold, attempt: int, key: str = "") -> dict[str, Any]:
     """The columns of a reason; with a key, of one that singles out an entity."""
     return {
-        "no": no,
+        "no": tx.no,
         "key": key,
         "class": hold.entity_class,
         "partition": hold.partition,
@@ -174,7 +167,7 @@ def _values(no: int, hold: Hold, attempt: int, now_us: int, key: str = "") -> di
         "offset": hold.offset,
         "lineage": hold.lineage,
         "met_before": int(hold.met_before),
-        "now_us": now_us,
+        "now_us": tx.now_us,
         # The journal says of a single entity at once that it is unproven.
         "told": int(bool(key)),
     }
@@ -189,124 +182,96 @@ def _identity_of(hold: Hold) -> tuple[str, str, str | None, str]:
     return hold.reason.value, hold.entity_class, hold.partition, hold.digest
 
 
-def settle(
-    connection: Connection,
-    dialect: Dialect,
-    stream: StreamRow,
-    step: SweepStep,
-    *,
-    mode: Journal,
-    now_us: int,
-) -> None:
+def settle(tx: StreamTransaction, step: SweepStep) -> None:
     """The sweep is over: what holds nothing any more is forgotten, and the journal says what is
     unproven from now on, and what is proven again, in one row for each stream or class (A22).
     """
-    if step.readable is not None and stream.unprovable:
-        _note_unprovable(connection, dialect, stream, step, now_us)
-    for row in connection.execute(_SCOPES, {"no": stream.no}).all():
+    if step.readable is not None and tx.stream.unprovable:
+        _note_unprovable(tx, step)
+    for row in _scopes(tx).values():
         if row.attempt < step.attempt:
-            connection.execute(_FORGET, {"id": row.id})
+            tx.connection.execute(_FORGET, {"id": row.id})
             if row.told:
-                _tell(connection, stream.no, row, ChangeKind.PROVEN, mode, now_us)
-    held = _tell_untold(connection, stream.no, mode, now_us)
+                _tell(tx, row, ChangeKind.PROVEN)
+    held = _tell_untold(tx)
     kind = ProofKind.ATTEMPT if step.readable is None else ProofKind.BASELINE
-    prove(connection, stream.no, step.attempt, kind, now_us)
+    prove(tx, step.attempt, kind)
     oldest = step.attempt - _KEPT_PROOFS if held else step.attempt
-    connection.execute(_FORGET_PROOFS, {"no": stream.no, "attempt": oldest})
+    tx.connection.execute(_FORGET_PROOFS, {"no": tx.no, "attempt": oldest})
 
 
-def _tell_untold(connection: Connection, no: int, mode: Journal, now_us: int) -> bool:
+def _tell_untold(tx: StreamTransaction) -> bool:
     """Let the journal say what it has not said yet. Returns whether anything is unproven by a
     reason that covers more than one entity.
     """
-    rows = connection.execute(_SCOPES, {"no": no}).all()
+    rows = _scopes(tx).values()
     for row in rows:
         if not row.told:
-            connection.execute(_TOLD, {"id": row.id})
-            _tell(connection, no, row, ChangeKind.UNPROVEN, mode, now_us)
+            tx.connection.execute(_TOLD, {"id": row.id})
+            _tell(tx, row, ChangeKind.UNPROVEN)
     return bool(rows)
 
 
-def _note_unprovable(
-    connection: Connection, dialect: Dialect, stream: StreamRow, step: SweepStep, now_us: int
-) -> None:
+def _note_unprovable(tx: StreamTransaction, step: SweepStep) -> None:
     """A row for each class of which no resource shows the entities that the sweep has left."""
-    found = connection.execute(
+    found = tx.connection.execute(
         text(f"""
             SELECT DISTINCT class FROM instep_entity
-            WHERE stream_no = :no AND proven = 0 AND class IN {dialect.members("classes")}
+            WHERE stream_no = :no AND proven = 0 AND class IN {tx.dialect.members("classes")}
         """),
-        {"no": stream.no, "classes": json_array(stream.unprovable)},
+        {"no": tx.no, "classes": json_array(tx.stream.unprovable)},
     )
-    scopes = {_identity(row): row for row in connection.execute(_SCOPES, {"no": stream.no})}
+    scopes = _scopes(tx)
     for entity_class in found.scalars().all():
         hold = Hold(UnprovenReason.NO_RESOURCE, entity_class)
         row = scopes.get(_identity_of(hold))
         # Its entities have this mark: the row covers none of them, it says why.
-        _keep_scope(connection, stream.no, hold, step.attempt, now_us, row)
+        _keep_scope(tx, hold, step.attempt, row)
 
 
-def note_offered(
-    connection: Connection, stream: StreamRow, *, offered: bool, mode: Journal, now_us: int
-) -> None:
+def note_offered(tx: StreamTransaction, *, offered: bool) -> None:
     """Note whether the stream is offered: else all its entities are unproven (A20). The journal
-    says it in one row; begin its epoch before.
+    says it in one row.
     """
     hold = Hold(UnprovenReason.NOT_OFFERED)
-    scopes = {_identity(row): row for row in connection.execute(_SCOPES, {"no": stream.no})}
-    row = scopes.get(_identity_of(hold))
+    row = _scopes(tx).get(_identity_of(hold))
     if offered and row is not None:
-        connection.execute(_FORGET, {"id": row.id})
-        _tell(connection, stream.no, row, ChangeKind.PROVEN, mode, now_us)
+        tx.connection.execute(_FORGET, {"id": row.id})
+        _tell(tx, row, ChangeKind.PROVEN)
     elif not offered and row is None:
-        _keep_scope(connection, stream.no, hold, _ANY_MARK, now_us, None)
-        _tell_untold(connection, stream.no, mode, now_us)
+        _keep_scope(tx, hold, _ANY_MARK, None)
+        _tell_untold(tx)
 
 
-def prove(connection: Connection, no: int, attempt: int, kind: ProofKind, now_us: int) -> None:
+def prove(tx: StreamTransaction, attempt: int, kind: ProofKind) -> None:
     """Entities with the mark of this attempt were proven to exist now (A22)."""
-    values = {"no": no, "attempt": attempt, "kind": kind.value, "now_us": now_us}
-    connection.execute(_PROVE, values)
+    values = {"no": tx.no, "attempt": attempt, "kind": kind.value, "now_us": tx.now_us}
+    tx.connection.execute(_PROVE, values)
 
 
-def follow(
-    connection: Connection,
-    dialect: Dialect,
-    stream: StreamRow,
-    batch: Batch,
-    *,
-    mode: Journal,
-    now_us: int,
-) -> int:
+def follow(tx: StreamTransaction, batch: Batch) -> int:
     """What a batch singles out, and what it proves again, after its records are written. Returns
     how many entities more are unproven.
     """
     if batch.unreadable:
-        return _single_out(connection, dialect, stream, batch, mode, now_us)
+        return _single_out(tx, batch)
     if batch.records:
-        fewer = prove_again(connection, stream, batch.position.attempt, mode=mode, now_us=now_us)
+        fewer = prove_again(tx, batch.position.attempt)
         # Once aligned, the records themselves are counted.
         return 0 if batch.position.phase is Phase.ALIGNED else -fewer
     return 0
 
 
-def _single_out(
-    connection: Connection,
-    dialect: Dialect,
-    stream: StreamRow,
-    batch: Batch,
-    mode: Journal,
-    now_us: int,
-) -> int:
+def _single_out(tx: StreamTransaction, batch: Batch) -> int:
     """Mark the entities whose last record cannot be read, by their keys: they are not swept, and
     unproven (A17). One with a later record is as that states it.
     """
     last = {one.key: one for one in batch.unreadable if one.key is not None}
     if not last:
         return 0
-    no, position = stream.no, batch.position
-    keys = {"no": no, "keys": json_array(last)}
-    members = dialect.members("keys")
+    connection, stream, position = tx.connection, tx.stream, batch.position
+    keys = {"no": stream.no, "keys": json_array(last)}
+    members = tx.dialect.members("keys")
     if stream.change_only:
         wholes = text(_WHOLES.format(members=members))
         for row in connection.execute(wholes, keys).all():
@@ -319,7 +284,7 @@ def _single_out(
     stream.singled_out = True
     reasons = [
         _values(
-            no,
+            tx,
             Hold(
                 UnprovenReason.UNREADABLE_RECORD,
                 row._mapping["class"],  # noqa: SLF001 - its public name
@@ -329,23 +294,21 @@ def _single_out(
                 position.lineage,
             ),
             position.attempt,
-            now_us,
             row.key,
         )
         for row in found
     ]
     aligned = position.phase is Phase.ALIGNED
-    before = count_among(connection, dialect, no, [row.key for row in found]) if aligned else 0
+    before = count_among(tx, [row.key for row in found]) if aligned else 0
     connection.execute(_MARK, [{"id": row.id, "attempt": position.attempt} for row in found])
-    connection.execute(_OF_KEY, [{"no": no, "key": row.key} for row in found])
+    connection.execute(_OF_KEY, [{"no": stream.no, "key": row.key} for row in found])
     connection.execute(_INSERT, reasons)
     told = [
-        _change(reason, ChangeKind.UNPROVEN, now_us)
+        _change(tx, reason, ChangeKind.UNPROVEN)
         for reason, row in zip(reasons, found, strict=True)
         if row.proven
     ]
-    if told and mode is not Journal.OFF:
-        connection.execute(_TELL, told)
+    journal.append_notices(tx, told)
     if aligned:
         return len(found) - before
     return sum(bool(row.proven) or row.attempt < position.attempt for row in found)
@@ -358,71 +321,57 @@ def _is_later(row: Row[Any], one: Unreadable, position: Position) -> bool:
     return bool(same_log) and stored >= one.offset >= 0
 
 
-def rename(connection: Connection, no: int, old: str, new: str) -> None:
+def rename(tx: StreamTransaction, old: str, new: str) -> None:
     """An entity has another key: why it was singled out goes with it."""
-    connection.execute(_RENAME, {"no": no, "old": old, "new": new})
+    tx.connection.execute(_RENAME, {"no": tx.no, "old": old, "new": new})
 
 
-def prove_again(
-    connection: Connection, stream: StreamRow, attempt: int, *, mode: Journal, now_us: int
-) -> int:
+def prove_again(tx: StreamTransaction, attempt: int) -> int:
     """Forget why entities were singled out that were stated since, or have ended. Returns how many
     of them this attempt had singled out.
     """
-    fewer = 0
+    connection, stream, fewer = tx.connection, tx.stream, 0
     for row in connection.execute(_PROVEN_AGAIN, {"no": stream.no}).all():
         connection.execute(_FORGET, {"id": row.id})
         fewer += row.attempt >= attempt
         if row.proven is not None:
-            _tell(connection, stream.no, row, ChangeKind.PROVEN, mode, now_us)
+            _tell(tx, row, ChangeKind.PROVEN)
     stream.singled_out = bool(connection.execute(_ANY_SINGLE, {"no": stream.no}).scalar_one())
     return fewer
 
 
-def proven_singly(
-    connection: Connection,
-    stream: StreamRow,
-    compared: Sequence[Row[Any]],
-    proven: Sequence[Row[Any]],
-    *,
-    mode: Journal,
-    now_us: int,
+def prove_singly(
+    tx: StreamTransaction, compared: Sequence[Row[Any]], proven: Sequence[Row[Any]]
 ) -> None:
     """Forget why entities were singled out that a request has `compared`, and let the journal say
     of those that were unproven, and exist, that they are `proven`. The rows are of
     `instep_entity`, with the columns of their proof.
     """
+    connection, stream = tx.connection, tx.stream
     connection.execute(_OF_KEY, [{"no": stream.no, "key": row.key} for row in compared])
     stream.singled_out = bool(connection.execute(_ANY_SINGLE, {"no": stream.no}).scalar_one())
-    if mode is Journal.OFF:
-        return
     for row in proven:
         reason, _, digest = row.unproven_reason.partition(" ")
-        why = {"reason": reason, "digest": digest, "partition": None}
-        values = {**row._mapping, **why, "no": stream.no}  # noqa: SLF001 - its public name
-        connection.execute(_TELL, _change(values, ChangeKind.PROVEN, now_us))
+        _tell(tx, row, ChangeKind.PROVEN, reason=reason, digest=digest, partition=None)
 
 
-def _tell(
-    connection: Connection, no: int, row: Row[Any], change: ChangeKind, mode: Journal, now_us: int
-) -> None:
-    if mode is not Journal.OFF:
-        values = {**row._mapping, "no": no}  # noqa: SLF001 - its public name
-        connection.execute(_TELL, _change(values, change, now_us))
+def _tell(tx: StreamTransaction, row: Row[Any], change: ChangeKind, **other: Any) -> None:
+    values = {**row._mapping, **other}  # noqa: SLF001 - SQLAlchemy's public name for it
+    journal.append_notices(tx, [_change(tx, values, change)])
 
 
-def _change(values: dict[str, Any], change: ChangeKind, now_us: int) -> dict[str, Any]:
+def _change(tx: StreamTransaction, values: dict[str, Any], change: ChangeKind) -> dict[str, Any]:
     about = {"reason": values["reason"]}
     if values["partition"] is not None:
         about["partition"] = values["partition"]
     if values["digest"]:
         about["digest"] = values["digest"]
     return {
-        "no": values["no"],
+        "no": tx.no,
         "key": values["key"],
         "class": values["class"],
         "change": change.value,
-        "now_us": now_us,
+        "now_us": tx.now_us,
         "envelope": json.dumps({"unproven": about}).encode(),
         "nothing": b"",
     }

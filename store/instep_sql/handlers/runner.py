@@ -69,7 +69,7 @@ class HandlerRunner:
                 key="journal",
                 hint='set journal="bodies", or "previous"',
             )
-        self._handlers = handlers
+        self.handlers = handlers
         self._database = database
         self._dialect = dialect
         self._clock_us = clock_us
@@ -84,13 +84,13 @@ class HandlerRunner:
 
     def open(self, consumer: str) -> None:
         """Begin to look for what commits have left."""
-        if self._handlers and self._task is None:
+        if self.handlers and self._task is None:
             self._loop = asyncio.get_running_loop()
             self._task = self._loop.create_task(self._run(consumer), name="instep handlers")
 
     def deliver(self, connection: Connection, no: int, now_us: int) -> None:
         """Give the handlers what the journal has of a stream that the transaction has locked."""
-        for handler in self._handlers:
+        for handler in self.handlers:
             assert self._loop is not None
             at_us = deliver(connection, self._dialect, handler, no, self._loop, now_us, self._rng)
             if at_us is not None:
@@ -138,7 +138,7 @@ class HandlerRunner:
             values = {"consumer": consumer, "now_us": self._clock_us()}
             due = [
                 (handler, str(stream))
-                for handler in self._handlers
+                for handler in self.handlers
                 for stream in connection.execute(query, {**values, "name": handler.name}).scalars()
             ]
             return max((row.newest for row in rows), default=seen), due

@@ -82,34 +82,34 @@ def fast_columns(
     reader = _reader_of(projection, entity_class)
     if reader is None:
         return None
+
+    def values_of(column: _Column) -> Sequence[Any]:
+        if column.of_entity:
+            keys_or_uuids: Sequence[str] = column.readers[0](stored)
+            return keys_or_uuids
+        values = list(map(column.readers[0], bodies))
+        for read in column.readers[1:]:
+            if None not in values:
+                break
+            values = [
+                read(body) if value is None else value
+                for value, body in zip(values, bodies, strict=True)
+            ]
+        if (convert := column.convert) is not None:
+            values = [None if value is None else convert(value) for value in values]
+        if (default := column.default) is not None:
+            values = [default if value is None else value for value in values]
+        return values
+
     try:
         if not all(map(bytes.isascii, stored.bodies)):
             for body in stored.bodies:
                 body.decode()  # what is passed over is not looked at
         bodies = list(map(reader.decode, stored.bodies))
-        columns = {column.name: _values(column, stored, bodies) for column in reader.columns}
+        columns = {column.name: values_of(column) for column in reader.columns}
     except _UNREADABLE:
         return None
     return {ENTITY_ID: stored.ids, **columns}
-
-
-def _values(column: _Column, stored: ColumnarEntities, bodies: Sequence[Any]) -> Sequence[Any]:
-    if column.of_entity:
-        keys_or_uuids: Sequence[str] = column.readers[0](stored)
-        return keys_or_uuids
-    values = list(map(column.readers[0], bodies))
-    for read in column.readers[1:]:
-        if None not in values:
-            break
-        values = [
-            read(body) if value is None else value
-            for value, body in zip(values, bodies, strict=True)
-        ]
-    if (convert := column.convert) is not None:
-        values = [None if value is None else convert(value) for value in values]
-    if (default := column.default) is not None:
-        values = [default if value is None else value for value in values]
-    return values
 
 
 @lru_cache(maxsize=256)

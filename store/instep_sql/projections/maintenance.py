@@ -2,60 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache, partial
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-from sqlalchemy import Connection, Row, Table, bindparam, func, inspect, select, text
-from sqlalchemy.exc import (
-    CompileError,
-    DataError,
-    DBAPIError,
-    IdentifierError,
-    IntegrityError,
-    SQLAlchemyError,
-    StatementError,
-)
+from sqlalchemy import Connection, func, inspect, select, text
+from sqlalchemy.exc import CompileError, IdentifierError, SQLAlchemyError
 
 from instep.errors import ConfigurationError
-from instep.model.storable import without_nul
-from instep.ports.derivation import ProjectedEntity
-from instep_sql.derived.followers import (
-    Follower,
-    changed_entities,
-    mark_all_changed,
-    set_followers,
-    streams_behind,
-)
-from instep_sql.engine.bulk_writes import StoredTable
+from instep_sql.derived.followers import Follower, mark_all_changed, set_followers, streams_behind
 from instep_sql.engine.definitions import define, definition_of, definitions
-from instep_sql.engine.dialect import ColumnRows, Dialect
+from instep_sql.engine.dialect import Dialect
+from instep_sql.engine.stream_scope import StreamScope
 from instep_sql.names import check_name
 from instep_sql.projections import own_tables
-from instep_sql.projections.fast_columns import ColumnarEntities, fast_columns
-from instep_sql.projections.projection import (
-    ENTITY_ID,
-    Projection,
-    ValueRefusedError,
-)
+from instep_sql.projections.projected_rows import project
+from instep_sql.projections.projection import Projection
 
-__all__ = ["follow", "insert", "insert_each", "is_plain", "keep", "rebuild"]
+__all__ = ["keep", "rebuild"]
 
-_decode: Final = msgspec.json.Decoder().decode
-_REASON_CHARACTERS: Final = 500
 _PREFIX: Final = "table:"
 _MIGRATED: Final = "migrated:"
 """Begins the definition of a table that the user's migrations have made: it is never altered."""
-_MOST_COLUMNS: Final = 400
-"""A statement has the columns of many rows as parameters, and their number is limited."""
-_STREAM: Final = text("SELECT consumer, stream FROM instep_stream WHERE id = :no")
 _FORGET_ERRORS: Final = text("DELETE FROM instep_projection_error WHERE name = :name")
-_KEEP: Final = text("""
-    INSERT INTO instep_projection_error (entity_id, name, stream_no, reason, since_us)
-    VALUES (:id, :name, :no, :reason, :now_us)
-""")
 
 
 def keep(
@@ -87,7 +56,7 @@ def keep(
         set_followers(connection, dialect, list(map(_follower_of, changed)), ())
     for one in projections:
         for no in streams_behind(connection, one.name):
-            follow(connection, dialect, no, [one], now_us)
+            project(StreamScope(connection, dialect, no, now_us), one)
 
 
 def _changed(
@@ -122,7 +91,7 @@ def rebuild(connection: Connection, dialect: Dialect, projection: Projection, no
     connection.execute(_FORGET_ERRORS, {"name": projection.name})
     mark_all_changed(connection, _follower_of(projection))
     for no in streams_behind(connection, projection.name):
-        follow(connection, dialect, no, [projection], now_us)
+        project(StreamScope(connection, dialect, no, now_us), projection)
     rows: int = connection.execute(select(func.count()).select_from(projection.table)).scalar_one()
     return rows
 
@@ -169,236 +138,3 @@ def _define(
         projection.table.drop(connection, checkfirst=True)
         projection.table.create(connection)
     define(connection, name, definition)
-
-
-def follow(
-    connection: Connection,
-    dialect: Dialect,
-    no: int,
-    projections: Iterable[Projection],
-    now_us: int,
-) -> None:
-    """Project the changed entities of a stream anew."""
-    for projection in projections:
-        for rows in changed_entities(connection, no, projection.name):
-            _project(connection, dialect, projection, no, rows, now_us)
-
-
-def _project(
-    connection: Connection,
-    dialect: Dialect,
-    projection: Projection,
-    no: int,
-    rows: Sequence[Row[Any]],
-    now_us: int,
-) -> None:
-    # Numbers in the SQL text: one statement, and a database sees how few they are.
-    these = f"{ENTITY_ID} IN ({', '.join(str(row[0]) for row in rows)})"
-    table = connection.dialect.identifier_preparer.format_table(projection.table)
-    if _has_any_from(connection, table, rows[0][0]):
-        connection.exec_driver_sql(f"DELETE FROM {table} WHERE {these}")
-    if _has_any_from(connection, "instep_projection_error", rows[0][0]):
-        connection.execute(
-            text(f"DELETE FROM instep_projection_error WHERE name = :name AND {these}"),
-            {"name": projection.name},
-        )
-    if _write_fast(connection, dialect, projection, rows):
-        return
-    consumer, stream = connection.execute(_STREAM, {"no": no}).one()
-    written: list[dict[str, Any]] = []
-    errors: dict[int, str] = {}
-    for row in map(tuple, rows):
-        id, key, entity_class, uuid, body, envelope = row
-        if entity_class not in projection.classes:
-            continue
-        try:
-            entity = ProjectedEntity(
-                consumer, stream, key, entity_class, uuid, _json(body), _json(envelope)
-            )
-            written += [{ENTITY_ID: id, **row} for row in projection.rows(entity)]
-        except ValueRefusedError as refused:
-            # What the short cut does not look at costs no row, whatever is beside it.
-            read = fast_columns(projection, entity_class, ColumnarEntities.of([row]))
-            if read is None:
-                errors[id] = str(refused)
-            else:
-                stated = {name: value for name, (value,) in read.items() if value is not None}
-                written.append(stated)
-    refused_rows = _insert(connection, dialect, projection, written)
-    if refused_rows and projection.has_many_rows:
-        # All rows of an entity, or none.
-        ids = ", ".join(map(str, refused_rows))
-        connection.exec_driver_sql(f"DELETE FROM {table} WHERE {ENTITY_ID} IN ({ids})")
-    errors |= refused_rows
-    if errors:
-        connection.execute(
-            _KEEP,
-            [
-                {
-                    "id": id,
-                    "name": projection.name,
-                    "no": no,
-                    "reason": without_nul(reason)[:_REASON_CHARACTERS],
-                    "now_us": now_us,
-                }
-                for id, reason in errors.items()
-            ],
-        )
-
-
-def _has_any_from(connection: Connection, table: str, id: int) -> bool:
-    """Whether it has a row of an entity from this one on. New entities have the highest ids: there
-    is nothing of them to remove.
-    """
-    query = f"SELECT 1 FROM {table} WHERE {ENTITY_ID} >= {id} LIMIT 1"
-    return connection.exec_driver_sql(query).first() is not None
-
-
-def _write_fast(
-    connection: Connection,
-    dialect: Dialect,
-    projection: Projection,
-    rows: Sequence[Sequence[Any]],
-) -> bool:
-    """Write the rows of all these entities at once. False: nothing is written, and each has to be
-    read by itself.
-    """
-    by_class: dict[str, list[Sequence[Any]]] = {}
-    for row in rows:
-        by_class.setdefault(row[2], []).append(row)
-    columns: list[dict[str, Sequence[Any]]] = []
-    for entity_class, own in by_class.items():
-        if entity_class in projection.classes:
-            read = fast_columns(projection, entity_class, ColumnarEntities.of(own))
-            if read is None:
-                return False
-            columns.append(read)
-
-    def insert_all() -> None:
-        for of_class in columns:
-            _insert_columns(connection, dialect, projection.table, of_class)
-
-    return _refusal(connection, insert_all) is None
-
-
-def _insert(
-    connection: Connection,
-    dialect: Dialect,
-    projection: Projection,
-    rows: Sequence[dict[str, Any]],
-) -> dict[int, str]:
-    """Insert the rows that the table can hold. Returns the reason for each other entity."""
-    refused: dict[int, str] = {}
-    # Rows of one statement state the same columns; the others have their defaults.
-    groups: dict[frozenset[str], list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(frozenset(row), []).append(row)
-    for group in groups.values():
-        insert_all = partial(insert, connection, dialect, projection.table, group)
-        reason = _refusal(connection, insert_all)
-        if reason is None:
-            continue
-        if len(group) == 1:
-            refused[group[0][ENTITY_ID]] = reason
-            continue
-        # Halves: a table of a thousand rows with a bad one is written in ten steps.
-        middle = len(group) // 2
-        for half in (group[:middle], group[middle:]):
-            refused |= _insert(connection, dialect, projection, half)
-    return refused
-
-
-def _refusal(connection: Connection, insert_all: Callable[[], None]) -> str | None:
-    """Insert the rows, all or none. Returns why the table cannot hold them; other errors are
-    raised.
-    """
-    driver: Any = connection.dialect.loaded_dbapi
-    try:
-        with connection.begin_nested():
-            insert_all()
-    except ValueRefusedError as error:
-        return str(error)
-    except (driver.IntegrityError, driver.DataError) as error:
-        return str(error).partition("\n")[0]
-    except (IntegrityError, DataError) as error:
-        return str(error.orig).partition("\n")[0]
-    except DBAPIError:
-        raise
-    except StatementError as error:  # a value that the type of the column does not take
-        return str(error.orig)
-    return None
-
-
-def insert(
-    connection: Connection, dialect: Dialect, table: Table, rows: Sequence[dict[str, Any]]
-) -> None:
-    """Insert rows that state the same columns, all or none within the caller's savepoint.
-
-    Raises what `insert_each` raises, but `ValueRefusedError` for a value that the type of its
-    column does not take, and an error of the driver without SQLAlchemy's around it.
-    """
-    if is_plain(connection, table):
-        columns = {name: [row[name] for row in rows] for name in rows[0]}
-        _insert_many(connection, dialect, table, columns)
-    else:
-        insert_each(connection, table, rows)
-
-
-def _insert_columns(
-    connection: Connection, dialect: Dialect, table: Table, columns: Mapping[str, Sequence[Any]]
-) -> None:
-    """The same of rows that are held column by column."""
-    if is_plain(connection, table):
-        _insert_many(connection, dialect, table, columns)
-    else:
-        rows = zip(*columns.values(), strict=True)
-        insert_each(connection, table, [dict(zip(columns, row, strict=True)) for row in rows])
-
-
-def _insert_many(
-    connection: Connection, dialect: Dialect, table: Table, columns: Mapping[str, Sequence[Any]]
-) -> None:
-    of = connection.dialect
-    try:
-        bound = [
-            values
-            if (processor := table.c[name].type.dialect_impl(of).bind_processor(of)) is None
-            else list(map(processor, values))
-            for name, values in columns.items()
-        ]
-    except Exception as error:
-        raise ValueRefusedError(str(error)) from error
-    dialect.insert_rows(connection, _stored(table, tuple(columns)), ColumnRows(*bound))
-
-
-@lru_cache(maxsize=64)
-def _stored(table: Table, columns: tuple[str, ...]) -> StoredTable:
-    return StoredTable(table.name, dict.fromkeys(columns, object))
-
-
-def insert_each(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
-    """The same for any database and any table: SQLAlchemy's statement, run for each row."""
-    connection.execute(table.insert(), rows)
-
-
-def is_plain(connection: Connection, table: Table) -> bool:
-    """Whether the parameters are all that SQLAlchemy would make of a row: no expression around a
-    value, no default computed in Python, no cast.
-    """
-    return (
-        table.schema is None
-        and len(table.columns) <= _MOST_COLUMNS
-        and all(
-            column.default is None
-            and column.type.bind_expression(bindparam("value")) is None
-            and not column.type.dialect_impl(connection.dialect).render_bind_cast
-            for column in table.columns
-        )
-    )
-
-
-def _json(stored: bytes) -> Any:
-    try:
-        return _decode(stored) if stored else None
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueRefusedError(f"it is no JSON: {error}") from error

@@ -72,7 +72,8 @@ from instep.errors import ConfigurationError, SinkError
 def greet(name: str) -> None:
     """Greet somebody."""
     print(f"hello {name}")
-def refuse() -> None:
+async def refuse() -> None:
+    """Refuse it as a coroutine."""
     raise SinkError("no", where="here", hint="do that")
 '''
     points = "[instep.commands]\ngreet = o:greet\nrefuse = o:refuse\nodd = o:nothing\n"
@@ -83,6 +84,7 @@ def refuse() -> None:
             shown, errors = process.communicate(timeout=60)
         return process.returncode, shown.decode(), errors.decode()
 
+    assert "Refuse it as a coroutine." in run_module("--help")[1]
     assert run_module("greet", "you") == (0, "hello you\n", "")
     assert run_module("refuse") == (1, "", "error: no\n  where: here\n  to do: do that\n")
     code, _, errors = run_module("odd", "--any", "thing")

@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from instep.errors import FencedError
+from instep.errors import FencedError, SinkError
 from instep.model.batches import SweepStep
 from instep.model.position import Phase, Position
 from instep.model.records import Record, RecordType
@@ -32,6 +32,8 @@ async def test_a1_nothing_of_a_refused_batch_is_stored(stage: Stages) -> None:
     async with stage() as at:
         with pytest.raises(ValueError, match="leads beyond"):
             await at.commit(create_update("a", 1), position=Position())
+        with pytest.raises(SinkError):  # behind the move of the position
+            await at.commit(create_update("a", 1), create_update("\ud800", 2))
         assert (await at.store.position(stream_info())).ordinal == 0
         assert await at.entities() == {}
         await at.commit(create_update("a", 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep_sql.entities.commit import write_rounds
+from instep_sql.entities.entity_rows import write_rounds
 from tests.instep_sql.store_kit import create_update, end_record, record_columns
 
 _PAIRS = st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), min_size=1, max_size=20)

@@ -30,7 +30,7 @@ from sqlalchemy import (
 
 from instep_sql import SqlOptions
 from instep_sql.engine.registry import dialect_of
-from instep_sql.projections.maintenance import insert, insert_each, is_plain
+from instep_sql.projections.projected_rows import insert, insert_each, is_plain
 from instep_sql.projections.projection import ValueRefusedError
 
 SQLITE = dialect_of(SqlOptions(url="sqlite://"))
@@ -69,6 +69,10 @@ def rows(count: int) -> list[dict[str, Any]]:
     ]
 
 
+def columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
 @pytest.fixture
 def connection() -> Iterator[Connection]:
     engine = create_engine("sqlite://")
@@ -82,10 +86,10 @@ def test_rows_at_once_are_rows_one_by_one(connection: Connection, count: int) ->
     at_once, one_by_one = table("at once"), table("one by one")
     for each in (at_once, one_by_one):
         each.create(connection)
-    assert is_plain(connection, at_once)
+    assert is_plain(connection.dialect, at_once)
 
-    insert(connection, SQLITE, at_once, rows(count))
-    insert_each(connection, one_by_one, rows(count))
+    insert(connection, SQLITE, at_once, columns(rows(count)))
+    insert_each(connection, one_by_one, columns(rows(count)))
 
     stored = [connection.execute(select(each)).all() for each in (at_once, one_by_one)]
     assert stored[0] == stored[1]
@@ -101,9 +105,9 @@ def test_a_default_that_python_computes_is_computed(connection: Connection) -> N
     with_default = table("with_default", Column("made", Text, default=lambda: "by python"))
     with_default.create(connection)
 
-    insert(connection, SQLITE, with_default, rows(2))
+    insert(connection, SQLITE, with_default, columns(rows(2)))
 
-    assert not is_plain(connection, with_default)
+    assert not is_plain(connection.dialect, with_default)
     assert connection.execute(select(with_default.c.made)).scalars().all() == ["by python"] * 2
 
 
@@ -115,8 +119,7 @@ def test_a_refused_row_refuses_all(connection: Connection) -> None:
         ({"count": -1}, sqlite3.IntegrityError),
         ({"detail": {1, 2}}, ValueRefusedError),
     ):
+        last = {**rows(1)[0], "entity_id": 100, **refused}
         with pytest.raises(error), connection.begin_nested():
-            insert(
-                connection, SQLITE, one, [*rows(100), {**rows(1)[0], "entity_id": 100, **refused}]
-            )
+            insert(connection, SQLITE, one, columns([*rows(100), last]))
         assert connection.execute(select(one)).all() == []

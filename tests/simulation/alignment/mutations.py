@@ -324,7 +324,7 @@ def _first_of_a_batch_wins() -> list[Change]:
         return [keys.index(key) for key in dict.fromkeys(keys)]
 
     return [
-        ("instep_sql.entities.commit", "rounds_per_key", first_round),
+        ("instep_sql.entities.entity_rows", "rounds_per_key", first_round),
         ("instep.model.columns", "last_indexes", last_indexes),
     ]
 
