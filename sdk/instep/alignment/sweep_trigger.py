@@ -75,7 +75,10 @@ class SnapshotEndDetector:
     ) -> None:
         """Note records that came at `now_us`. `is_over`: the snapshot is taken to have ended."""
         self.ended = self.ended or is_over
-        if records[0].appended_at_us < self._before_us or not isinstance(records, Columns):
+        if isinstance(records, Columns) and records[0].appended_at_us >= self._before_us:
+            # Their times do not go back: none is old.
+            self._last_shown = None
+        else:
             self._look_for_old(records)
         if self.ended:
             self._look_for_order(records)

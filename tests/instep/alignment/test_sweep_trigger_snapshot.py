@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from instep import Phase, Position
+from instep import Phase, Position, Record
 from instep.alignment.sweep_trigger import PartitionProgress, SnapshotEndDetector
 from instep.model.columns import HeaderArrays, RecordColumns
 from tests.instep.alignment.test_sweep_trigger import SETTINGS, Follower, at, of
@@ -71,6 +71,13 @@ def test_5_8_what_was_shown_before_is_of_a_snapshot_that_begins_anew(again: int)
     read = snapshot(5, 7, 9)
     assert not read.begins_anew
     read.follow([record(again)], at(OPENED_S + 2))
+    assert read.begins_anew
+
+
+def test_5_8_what_comes_again_behind_columns_of_new_records_was_not_sent_twice() -> None:
+    read = snapshot(5)
+    read.follow(columns_of([record(2_001), record(2_002)]), at(OPENED_S + 2))
+    read.follow([record(5)], at(OPENED_S + 3))
     assert read.begins_anew
 
 

@@ -1,0 +1,373 @@
+"""When a snapshot is over, and when a sweep is due (A5, A9, A14, A21), in every small case.
+
+The references look at the whole history anew, record by record. Times are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, Final, NamedTuple
+
+from instep.alignment.settings import AlignmentSettings
+from instep.alignment.sweep_trigger import PartitionProgress, SnapshotEndDetector
+from instep.model.columns import HeaderArrays, RecordColumns
+from instep.model.position import UNREACHABLE_OFFSET, Phase, Position, SweepBarrier, recent_digest
+from instep.model.records import RecordHeader, RecordType
+from instep.model.streams import Mode, StreamInfo
+from tests.explore.decisions.compare import every, same, sequences
+
+__all__ = ["ends_of_snapshots", "shown_records", "sweeps_due"]
+
+_US: Final = 1_000_000
+_OPENED_S: Final = 100
+
+
+class _Seen(NamedTuple):
+    """A record, as the references know it."""
+
+    partition: str
+    offset: int
+    at_s: int
+    ends: bool = False
+    token: str = ""
+
+    @property
+    def header(self) -> RecordHeader:
+        kind = RecordType.TOMBSTONE if self.ends else RecordType.CREATE_UPDATE
+        token = self.token or f"{self.partition}.{self.offset}.{self.at_s}"
+        at_us = self.at_s * _US
+        return RecordHeader("s", "k", kind, token, at_us, partition=self.partition, offset=self.offset)
+
+
+_Delivery = tuple[_Seen, ...]
+
+
+def _columns(records: _Delivery) -> Sequence[RecordHeader] | None:
+    """The records in columns; None where they are not in order."""
+    for one, other in zip(records, records[1:], strict=False):
+        if other.partition != one.partition or other.offset <= one.offset or other.at_s < one.at_s:
+            return None
+    headers = [one.header for one in records]
+    arrays = HeaderArrays(
+        "s",
+        records[0].partition,
+        [one.key for one in headers],
+        [one.offset for one in headers],
+        [one.appended_at_us for one in headers],
+        [one.kind for one in headers],
+        [one.token for one in headers],
+    )
+    texts, none = [b""] * len(headers), [""] * len(headers)
+    return RecordColumns(arrays, none, texts, texts, None, none, whole=True)
+
+
+# -- the end of a snapshot -------------------------------------------------------------------------
+
+
+def ends_of_snapshots() -> int:
+    """Three deliveries of one or two records, one by one or in columns, 4 seconds apart."""
+    cases = 0
+    few = [_Seen("p", 4, 97), _Seen("p", 5, 98), _Seen("p", 6, 100), _Seen("p", 7, 101),
+           _Seen("p", 8, 102), _Seen("p", 9, 102, ends=True), _Seen("p", 0, 99, ends=True),
+           _Seen("p", 6, 101), _Seen("q", 0, 102)]  # fmt: skip
+    pairs = [(few[0], few[1]), (few[1], few[3]), (few[3], few[4]), (few[4], few[3]),
+             (few[1], few[2]), (few[3], few[5]), (few[3], few[3]), (few[8], few[8])]  # fmt: skip
+    deliveries: list[_Delivery] = [*((one,) for one in few), *pairs]
+    for history in sequences(deliveries, 3):
+        for error_s, over_at in ((0, None), (1, None), (0, 0), (0, 1)):
+            cases += 1
+            _snapshot(history, error_s, over_at, in_columns=False)
+            if all(_columns(one) is not None for one in history):
+                _snapshot(history, error_s, over_at, in_columns=True)
+    return cases
+
+
+def _snapshot(
+    history: tuple[_Delivery, ...], error_s: int, over_at: int | None, *, in_columns: bool
+) -> None:
+    late_s = 3
+    found = SnapshotEndDetector(_OPENED_S * _US, late_s * _US, error_us=error_s * _US)
+    before_s = _OPENED_S - error_s - 1
+    ended = begins_anew = False
+    old_s = _OPENED_S
+    came: list[_Seen] = []
+    while_open: list[_Seen] = []
+    in_log: dict[str, int] = {}
+    shown: set[_Seen] = set()
+    for number, records in enumerate(history):
+        now_s = 101 + 4 * number
+        given: Any = _columns(records) if in_columns else [one.header for one in records]
+        found.follow(given, now_s * _US, is_over=number == over_at)
+        ended = ended or number == over_at
+        for one in records:
+            if one.at_s < before_s:
+                # Twice in a row is a frame that was sent twice.
+                twice = bool(came) and came[-1] == one
+                begins_anew = begins_anew or (one in shown and not twice)
+                shown.add(one)
+            came.append(one)
+        if ended:
+            for one in records:
+                begins_anew = begins_anew or 0 <= one.offset < in_log.get(one.partition, -1)
+                in_log[one.partition] = one.offset
+        else:
+            for one in records:
+                since = one.at_s > _OPENED_S
+                first = next((seen for seen in while_open if seen.at_s > _OPENED_S), None)
+                if since and while_open:
+                    ended = ended or one.ends or (one == first and one != while_open[-1])
+                if not since or not while_open or one.at_s < now_s - late_s:
+                    old_s = now_s
+                while_open.append(one)
+        told = found.ended, found.begins_anew, found.old_us
+        same(told, (ended, begins_anew, old_s * _US), history, error_s, over_at, in_columns)
+
+
+def shown_records() -> int:
+    """A thousand records of a snapshot are remembered."""
+    most = 1_000
+    for count in (most - 1, most, most + 1):
+        found = SnapshotEndDetector(_OPENED_S * _US, _US)
+        found.follow([_Seen("p", n, 50).header for n in range(count)], 101 * _US)
+        for again in (0, count - 1):
+            at_end = SnapshotEndDetector(_OPENED_S * _US, _US)
+            at_end.follow([_Seen("p", n, 50).header for n in range(count)], 101 * _US)
+            at_end.follow([_Seen("q", 0, 50).header, _Seen("p", again, 50).header], 102 * _US)
+            same(at_end.begins_anew, again < most, count, again)
+        same(found.begins_anew, False, count)
+    return 3
+
+
+# -- when a sweep is due ---------------------------------------------------------------------------
+
+_SETTINGS: Final = AlignmentSettings(
+    quiet_s=2.0, unreached_quiet_s=5.0, empty_confirm_s=3.0, assumed_compaction_delay_s=10.0
+)
+_DELAY_S: Final = 10
+_AHEAD_S: Final = 60
+
+
+def _position(**values: Any) -> Position:
+    return Position(phase=Phase.ALIGNING, attempt_started_at_us=_OPENED_S * _US, **values)
+
+
+_GOAL: Final = SweepBarrier("b", 90 * _US, {"p": 5}, {"p": 90 * _US})
+_BOTH: Final = SweepBarrier("b", 103 * _US, {"p": 5, "q": 7}, {"p": 90 * _US, "q": 103 * _US})
+_NOWHERE: Final = SweepBarrier("b", 0, {"p": UNREACHABLE_OFFSET}, {})
+_RECENT: Final = recent_digest("recent")
+_POSITIONS: Final = [
+    _position(attempt=1),
+    _position(attempt=2),
+    _position(attempt=1, records=3),
+    _position(attempt=2, records=3),
+    _position(attempt=2, records=3, attempt_records=1, barrier=_GOAL),
+    _position(attempt=2, records=3, attempt_records=1, barrier=_BOTH, recent=_RECENT),
+    _position(attempt=2, records=3, attempt_records=1, barrier=_NOWHERE),
+    _position(attempt=1, records=3, attempt_records=1, barrier=_NOWHERE),
+    _position(attempt=2, barrier=_GOAL, opened_at_newest=True),
+    _position(
+        attempt=2, records=3, attempt_records=1, barrier=_GOAL, token="ours", offsets={"p": 4},
+        appended_us={"p": 89 * _US}, appended_at_us=89 * _US,
+    ),
+]  # fmt: skip
+_FEW: Final = [
+    _Seen("p", 4, 95),
+    _Seen("p", 5, 101),
+    _Seen("p", 6, 102),
+    _Seen("p", 6, 103),
+    _Seen("p", 3, 98, token="recent"),
+    _Seen("q", 8, 104),
+    _Seen("p", -1, 102),
+    _Seen("p", -1, 97, token="ours"),
+    _Seen("p", 7, 300),
+]
+
+
+def sweeps_due() -> int:
+    """One or two deliveries of one or two records, and silences of several lengths behind them."""
+    cases = 0
+    deliveries: list[_Delivery] = [(one,) for one in _FEW]
+    deliveries += [(_FEW[1], _FEW[2]), (_FEW[2], _FEW[0]), (_FEW[2], _FEW[5]), (_FEW[3], _FEW[4]),
+                   (_FEW[1], _FEW[1], _FEW[0], _FEW[1]), (_FEW[6], _FEW[7]), (_FEW[8], _FEW[2])]  # fmt: skip
+    histories: list[tuple[_Delivery, ...]] = [(), *sequences(deliveries, 2)]
+    for case in every(
+        position=_POSITIONS,
+        mode=(Mode.LOG, Mode.BASELINE),
+        error_s=(0, 1),
+        history=histories,
+    ):
+        cases += 1
+        _trigger(**case)
+    return cases
+
+
+class _Reference:
+    """What the rules say of the records of one opening."""
+
+    def __init__(self, position: Position, error_s: int, *, is_log: bool) -> None:
+        self.position, self.error_s, self.is_log = position, error_s, is_log
+        self.opened_s = _OPENED_S + error_s
+        self.offsets = dict(position.offsets)
+        self.last_s: dict[str, int] = {}
+        self.heard_s = dict.fromkeys({*position.barrier.offsets, *position.offsets}, _OPENED_S)
+        self.heard_last_s = _OPENED_S
+        self.ahead: set[str] = set()
+        self.newest_s = self.oldest_s = 0
+        self.goes_back = False
+        self.told = {"offset-backwards": 0, "append-time-backwards": 0, "append-time-ahead": 0}
+        self.attested = True
+        self.until_s = 1 << 40
+        self.since_s = 0
+
+    def follow(self, records: _Delivery, now_s: int) -> list[_Seen]:
+        position, kept = self.position, []
+        newest_s, back, away = position.appended_at_us // _US, False, 0
+        self.oldest_s, self.heard_last_s, self.attested = now_s, now_s, True
+        tokens: list[str] = []
+        # What cannot be true is mended first, each by the one before it in its partition (A9).
+        before = {name: at_us // _US for name, at_us in position.appended_us.items()} | self.last_s
+        mended_s = []
+        for one in records:
+            at_s, name = one.at_s, one.partition
+            if at_s > now_s + _AHEAD_S:
+                alone = name in before and name not in self.ahead
+                at_s = min(now_s, before[name]) if alone else now_s
+                self.ahead.add(name)
+                self.told["append-time-ahead"] += 1
+            else:
+                self.ahead.discard(name)
+            before[name] = at_s
+            mended_s.append(at_s)
+        for one, at_s in zip(records, mended_s, strict=True):
+            name, token = one.partition, one.header.token
+            known = self.offsets.get(name, -1)
+            again = token in tokens or token == "recent"
+            tokens.append(token)
+            if 0 <= one.offset < known:
+                early_s = _OPENED_S - self.error_s
+                if (again and (tokens.count(token) > 1 or position.recent)) or (
+                    position.opened_at_newest and at_s < early_s
+                ):
+                    continue
+                away += 1
+                if self.is_log:
+                    self.offsets[name] = one.offset
+            elif one.offset > known:
+                self.offsets[name] = one.offset
+                self.oldest_s = min(self.oldest_s, at_s)
+            elif one.offset < 0 and token != position.token:
+                self.oldest_s = min(self.oldest_s, at_s)
+            back = back or (one.offset < 0 and one.at_s < newest_s)
+            newest_s = max(newest_s, one.at_s)
+            self.told["append-time-backwards"] += one.at_s < self.last_s.get(name, 0)
+            self.last_s[name] = one.at_s
+            kept.append(one)
+        self.goes_back = back and not away
+        self.told["offset-backwards"] += away
+        newest_s = max(self.last_s.values(), default=0)
+        self.newest_s = max(self.newest_s, min(newest_s, now_s) if self.ahead else newest_s)
+        heard = {one.partition for one in records}
+        self.heard_s |= dict.fromkeys(heard, now_s)
+        if any(self.last_s.get(name, 0) <= self.opened_s for name in heard):
+            self.heard_s = dict.fromkeys(self.heard_s, now_s)
+        return kept
+
+    def silent_s(self, since_s: int, now_s: int) -> int:
+        return min(now_s, self.until_s) - max(since_s, self.since_s)
+
+    def caught_up(self, now_s: int) -> bool:
+        if not self.heard_s:
+            return self.silent_s(self.heard_last_s, now_s) >= 2
+        return all(
+            self.silent_s(heard_s, now_s) >= 2
+            or (self.last_s.get(name, 0) > self.opened_s and name not in self.ahead)
+            for name, heard_s in self.heard_s.items()
+        )
+
+    def due(self, now_s: int) -> bool:
+        position = self.position
+        silent_s = self.silent_s(self.heard_last_s, now_s)
+        if position.opened_at_newest:
+            return True
+        if self.is_log and position.records and not position.attempt_records:
+            return silent_s >= (3 if self.attested else 5)
+        if not self.heard_s:
+            nothing_before = position.attempt == 1 or not position.records
+            return silent_s >= (2 if nothing_before and self.attested else 5)
+        return all(self._passed(name, now_s) for name in self.heard_s)
+
+    def _passed(self, name: str, now_s: int) -> bool:
+        goal, at_s = self.position.barrier, self.last_s.get(name, 0)
+        known = goal.offsets.get(name)
+        place = self.offsets.get(name, -1)
+        reachable = known is not None and known != UNREACHABLE_OFFSET
+        short_of = reachable and place < (known or 0)
+        newer = at_s > self.opened_s and at_s > goal.appended_at_us // _US
+        young = now_s + self.error_s - at_s < _DELAY_S and name not in self.ahead
+        if newer and young and not short_of:
+            return True
+        reached = self.position.attempt == 1
+        reached = reached or 0 < goal.appended_at_us // _US <= at_s
+        reached = reached or (reachable and not short_of)
+        enough_s = 2 if reached and self.attested else 5
+        return self.silent_s(self.heard_s[name], now_s) >= enough_s
+
+
+def _trigger(
+    *, position: Position, mode: Mode, error_s: int, history: tuple[_Delivery, ...]
+) -> None:
+    stream = StreamInfo(
+        id="s",
+        origin="o",
+        kind="k",
+        mode=mode,
+        compaction_delay_s=_DELAY_S,
+        may_start_with_snapshot=False,
+    )
+    found = PartitionProgress(stream, _SETTINGS)
+    found.opened(position, _OPENED_S * _US, error_s * _US)
+    plain = _Reference(position, error_s, is_log=mode is Mode.LOG)
+    offsets = dict(position.offsets)
+    now_s = 101
+    given = position, mode, error_s, history
+    deviations: dict[str, int] = {}
+    for number, records in enumerate(history):
+        now_s = 104 + number
+        headers = [one.header for one in records]
+        by_columns = _columns(records) if number and len(records) == 2 else None
+        kept = found.follow(
+            headers if by_columns is None else by_columns, offsets, position, deviations, now_s * _US
+        )
+        expected = plain.follow(records, now_s)
+        same([one.token for one in kept], [one.header.token for one in expected], "kept", given)
+        same(offsets, plain.offsets, "offsets", given)
+        told = {name: count for name, count in plain.told.items() if count}
+        same(deviations, told, "deviations", given)
+        times = found.oldest_us, found.newest_us, found.goes_back
+        same(times, (plain.oldest_s * _US, plain.newest_s * _US, plain.goes_back), "times", given)
+    later = _moved(position, offsets)
+    plain.position = later
+    for wait_s, attested, window in product((0, 1, 2, 3, 5, 9), (True, False), _WINDOWS):
+        asked_s = now_s + wait_s
+        found.attested = plain.attested = attested
+        plain.since_s, plain.until_s = window
+        found.listened(window[0] * _US, window[1] * _US)
+        due = found.sweep_due(later, asked_s * _US), found.caught_up(asked_s * _US)
+        expected_due = plain.due(asked_s), plain.caught_up(asked_s)
+        same(due, expected_due, "due", wait_s, attested, window, given)
+    fresh = PartitionProgress(stream, _SETTINGS)
+    same((fresh.goes_back, fresh.attested, fresh.begins_anew), (False, True, False))
+
+
+_WINDOWS: Final = ((0, 1 << 40), (103, 1 << 40), (0, 106))
+
+
+def _moved(position: Position, offsets: dict[str, int]) -> Position:
+    return _position(
+        **{name: getattr(position, name) for name in (
+            "attempt", "records", "attempt_records", "barrier", "opened_at_newest", "token",
+            "appended_at_us",
+        )},
+        offsets=dict(offsets),
+    )  # fmt: skip
