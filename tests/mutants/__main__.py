@@ -26,7 +26,7 @@ import pytest
 from coverage import CoverageData
 
 from tests.mutants.generate import Mutant, mutants
-from tests.mutants.run import REPOSITORY, judge, reached_by_explorer
+from tests.mutants.run import REPOSITORY, Reached, judge
 
 _RECORDS: Final = REPOSITORY / "build" / "mutants"
 _EQUIVALENT: Final = Path(__file__).with_name("equivalent.txt")
@@ -89,7 +89,7 @@ def main() -> int:
     every = [one for one in mutants(REPOSITORY) if options.path in one.path]
     drawn = _drawn(every, options.count, options.seed)
     print(f"{len(drawn)} of {len(every)} mistakes, seed {options.seed}", flush=True)
-    reached = {} if options.tests else reached_by_explorer()
+    reached = None if options.tests else Reached(_RECORDS / "reached.json")
     if not options.explorer:
         for folder in sorted({_TESTS[str(Path(one.path).parent)] for one in drawn}):
             recorded(folder)
@@ -104,7 +104,7 @@ def main() -> int:
     began_s = time.monotonic()
 
     def one(mutant: Mutant) -> tuple[Mutant, str]:
-        worlds = reached.get((str(REPOSITORY / mutant.path), mutant.line), ())
+        worlds = reached.by(mutant) if reached else ()
         # Here, and not in the process that is forked for it: there coverage erases its file.
         tests = None if options.explorer else tests_of(mutant)
         return mutant, judge(mutant, worlds=worlds, tests=tests)

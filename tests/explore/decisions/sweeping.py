@@ -6,8 +6,10 @@ The references look at the whole history anew, record by record. Times are secon
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
+from itertools import pairwise, product
 from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from instep.alignment.settings import AlignmentSettings
 from instep.alignment.sweep_trigger import PartitionProgress, SnapshotEndDetector
@@ -17,7 +19,7 @@ from instep.model.records import RecordHeader, RecordType
 from instep.model.streams import Mode, StreamInfo
 from tests.explore.decisions.compare import every, same, sequences
 
-__all__ = ["ends_of_snapshots", "shown_records", "sweeps_due"]
+__all__ = ["ends_of_snapshots", "shown_records", "sweeps_behind_snapshots", "sweeps_due"]
 
 _US: Final = 1_000_000
 _OPENED_S: Final = 100
@@ -37,7 +39,9 @@ class _Seen(NamedTuple):
         kind = RecordType.TOMBSTONE if self.ends else RecordType.CREATE_UPDATE
         token = self.token or f"{self.partition}.{self.offset}.{self.at_s}"
         at_us = self.at_s * _US
-        return RecordHeader("s", "k", kind, token, at_us, partition=self.partition, offset=self.offset)
+        return RecordHeader(
+            "s", "k", kind, token, at_us, partition=self.partition, offset=self.offset
+        )
 
 
 _Delivery = tuple[_Seen, ...]
@@ -45,7 +49,7 @@ _Delivery = tuple[_Seen, ...]
 
 def _columns(records: _Delivery) -> Sequence[RecordHeader] | None:
     """The records in columns; None where they are not in order."""
-    for one, other in zip(records, records[1:], strict=False):
+    for one, other in pairwise(records):
         if other.partition != one.partition or other.offset <= one.offset or other.at_s < one.at_s:
             return None
     headers = [one.header for one in records]
@@ -64,17 +68,67 @@ def _columns(records: _Delivery) -> Sequence[RecordHeader] | None:
 
 # -- the end of a snapshot -------------------------------------------------------------------------
 
+_LATE_S: Final = 3
+_SHOWN: Final = [
+    _Seen("p", 4, 97),
+    _Seen("p", 5, 98),
+    _Seen("p", 6, 100),
+    _Seen("p", 7, 101),
+    _Seen("p", 8, 102),
+    _Seen("p", 9, 102, ends=True),
+    _Seen("p", 3, 100, ends=True),
+    _Seen("q", 0, 102),
+]
+_AWAY: Final = _Seen("p", 2, 102)
+_PAGES: Final[list[_Delivery]] = [
+    *((one,) for one in _SHOWN),
+    *((_SHOWN[at], _SHOWN[then]) for at, then in ((0, 1), (1, 3), (3, 4), (4, 3), (1, 2), (3, 5))),
+    *((_SHOWN[at], _SHOWN[then]) for at, then in ((3, 3), (7, 7), (3, 0))),
+    (_SHOWN[4], _AWAY, _SHOWN[5]),
+]
+
+
+class _Snapshot:
+    """What the records of one opening show of its snapshot."""
+
+    def __init__(self, error_s: int, late_s: int) -> None:
+        self.before_s = _OPENED_S - error_s - 1
+        self.late_s = late_s
+        self.opened_s = self.old_s = _OPENED_S
+        self.ended = self.begins_anew = False
+        self.came: list[_Seen] = []
+        self.while_open: list[_Seen] = []
+        self.in_log: dict[str, int] = {}
+
+    def follow(self, records: _Delivery, now_s: int, *, is_over: bool) -> None:
+        self.ended = self.ended or is_over
+        for one in records:
+            # Twice in a row is a frame that was sent twice.
+            twice = bool(self.came) and self.came[-1] == one
+            again = one in self.came and one.at_s < self.before_s and not twice
+            self.begins_anew = self.begins_anew or again
+            self.came.append(one)
+        if self.ended:
+            for one in records:
+                back = 0 <= one.offset < self.in_log.get(one.partition, -1)
+                self.begins_anew = self.begins_anew or back
+                self.in_log[one.partition] = one.offset
+            return
+        for one in records:
+            before = self.while_open
+            since = one.at_s > self.opened_s
+            first = next((seen for seen in before if seen.at_s > self.opened_s), None)
+            if since and before:
+                self.ended = self.ended or one.ends or (one == first and one != before[-1])
+            if not since or not before or one.at_s < now_s - self.late_s:
+                self.old_s = now_s
+            before.append(one)
+
 
 def ends_of_snapshots() -> int:
     """Three deliveries of one or two records, one by one or in columns, 4 seconds apart."""
     cases = 0
-    few = [_Seen("p", 4, 97), _Seen("p", 5, 98), _Seen("p", 6, 100), _Seen("p", 7, 101),
-           _Seen("p", 8, 102), _Seen("p", 9, 102, ends=True), _Seen("p", 0, 99, ends=True),
-           _Seen("p", 6, 101), _Seen("q", 0, 102)]  # fmt: skip
-    pairs = [(few[0], few[1]), (few[1], few[3]), (few[3], few[4]), (few[4], few[3]),
-             (few[1], few[2]), (few[3], few[5]), (few[3], few[3]), (few[8], few[8])]  # fmt: skip
-    deliveries: list[_Delivery] = [*((one,) for one in few), *pairs]
-    for history in sequences(deliveries, 3):
+    for history in sequences(_PAGES, 3):
         for error_s, over_at in ((0, None), (1, None), (0, 0), (0, 1)):
             cases += 1
             _snapshot(history, error_s, over_at, in_columns=False)
@@ -86,42 +140,16 @@ def ends_of_snapshots() -> int:
 def _snapshot(
     history: tuple[_Delivery, ...], error_s: int, over_at: int | None, *, in_columns: bool
 ) -> None:
-    late_s = 3
-    found = SnapshotEndDetector(_OPENED_S * _US, late_s * _US, error_us=error_s * _US)
-    before_s = _OPENED_S - error_s - 1
-    ended = begins_anew = False
-    old_s = _OPENED_S
-    came: list[_Seen] = []
-    while_open: list[_Seen] = []
-    in_log: dict[str, int] = {}
-    shown: set[_Seen] = set()
+    found = SnapshotEndDetector(_OPENED_S * _US, _LATE_S * _US, error_us=error_s * _US)
+    plain = _Snapshot(error_s, _LATE_S)
     for number, records in enumerate(history):
-        now_s = 101 + 4 * number
+        now_s, is_over = 101 + 4 * number, number == over_at
         given: Any = _columns(records) if in_columns else [one.header for one in records]
-        found.follow(given, now_s * _US, is_over=number == over_at)
-        ended = ended or number == over_at
-        for one in records:
-            if one.at_s < before_s:
-                # Twice in a row is a frame that was sent twice.
-                twice = bool(came) and came[-1] == one
-                begins_anew = begins_anew or (one in shown and not twice)
-                shown.add(one)
-            came.append(one)
-        if ended:
-            for one in records:
-                begins_anew = begins_anew or 0 <= one.offset < in_log.get(one.partition, -1)
-                in_log[one.partition] = one.offset
-        else:
-            for one in records:
-                since = one.at_s > _OPENED_S
-                first = next((seen for seen in while_open if seen.at_s > _OPENED_S), None)
-                if since and while_open:
-                    ended = ended or one.ends or (one == first and one != while_open[-1])
-                if not since or not while_open or one.at_s < now_s - late_s:
-                    old_s = now_s
-                while_open.append(one)
+        found.follow(given, now_s * _US, is_over=is_over)
+        plain.follow(records, now_s, is_over=is_over)
         told = found.ended, found.begins_anew, found.old_us
-        same(told, (ended, begins_anew, old_s * _US), history, error_s, over_at, in_columns)
+        expected = plain.ended, plain.begins_anew, plain.old_s * _US
+        same(told, expected, history, error_s, over_at, in_columns)
 
 
 def shown_records() -> int:
@@ -142,7 +170,7 @@ def shown_records() -> int:
 # -- when a sweep is due ---------------------------------------------------------------------------
 
 _SETTINGS: Final = AlignmentSettings(
-    quiet_s=2.0, unreached_quiet_s=5.0, empty_confirm_s=3.0, assumed_compaction_delay_s=10.0
+    quiet_s=2.0, unreached_quiet_s=5.0, empty_confirm_s=3.0, assumed_compaction_delay_s=4.0
 )
 _DELAY_S: Final = 10
 _AHEAD_S: Final = 60
@@ -188,8 +216,9 @@ def sweeps_due() -> int:
     """One or two deliveries of one or two records, and silences of several lengths behind them."""
     cases = 0
     deliveries: list[_Delivery] = [(one,) for one in _FEW]
-    deliveries += [(_FEW[1], _FEW[2]), (_FEW[2], _FEW[0]), (_FEW[2], _FEW[5]), (_FEW[3], _FEW[4]),
-                   (_FEW[1], _FEW[1], _FEW[0], _FEW[1]), (_FEW[6], _FEW[7]), (_FEW[8], _FEW[2])]  # fmt: skip
+    pairs = ((1, 2), (2, 0), (2, 5), (3, 4), (6, 7), (8, 2))
+    deliveries += [(_FEW[at], _FEW[then]) for at, then in pairs]
+    deliveries.append((_FEW[1], _FEW[1], _FEW[0], _FEW[1]))
     histories: list[tuple[_Delivery, ...]] = [(), *sequences(deliveries, 2)]
     for case in every(
         position=_POSITIONS,
@@ -199,14 +228,42 @@ def sweeps_due() -> int:
     ):
         cases += 1
         _trigger(**case)
+    for position, history in product(_POSITIONS, sequences(deliveries, 1)):
+        cases += 1
+        _trigger(position=position, mode=Mode.LOG, error_s=0, history=history, declared=False)
+    return cases
+
+
+def sweeps_behind_snapshots() -> int:
+    """The same where the log may begin with a snapshot (TR-548 3.19.2)."""
+    cases = 0
+    positions = [
+        _position(attempt=2, records=3, attempt_records=1, barrier=_GOAL),
+        replace(_position(attempt=2, records=3, attempt_records=1), phase=Phase.SWEEPING),
+    ]
+    for position, mode, error_s, later, history in product(
+        positions, (Mode.LOG, Mode.BASELINE), (0, 1), (False, True), sequences(_PAGES, 2)
+    ):
+        cases += 1
+        _trigger(
+            position=position,
+            mode=mode,
+            error_s=error_s,
+            history=history,
+            snapshot=True,
+            sweeps_later=later,
+        )
     return cases
 
 
 class _Reference:
     """What the rules say of the records of one opening."""
 
-    def __init__(self, position: Position, error_s: int, *, is_log: bool) -> None:
-        self.position, self.error_s, self.is_log = position, error_s, is_log
+    def __init__(self, position: Position, error_s: int, *, goes_back: bool, delay_s: int) -> None:
+        """`goes_back`: whether an offset that goes back is the place of the log."""
+        self.position, self.error_s, self.is_log = position, error_s, True
+        self.keeps_back, self.delay_s = goes_back, delay_s
+        self.snapshot: _Snapshot | None = None
         self.opened_s = _OPENED_S + error_s
         self.offsets = dict(position.offsets)
         self.last_s: dict[str, int] = {}
@@ -251,7 +308,7 @@ class _Reference:
                 ):
                     continue
                 away += 1
-                if self.is_log:
+                if self.keeps_back:
                     self.offsets[name] = one.offset
             elif one.offset > known:
                 self.offsets[name] = one.offset
@@ -295,7 +352,12 @@ class _Reference:
         if not self.heard_s:
             nothing_before = position.attempt == 1 or not position.records
             return silent_s >= (2 if nothing_before and self.attested else 5)
-        return all(self._passed(name, now_s) for name in self.heard_s)
+        snapshot = self.snapshot
+        if snapshot is not None and not snapshot.ended and silent_s < 2:
+            old_s = self.silent_s(snapshot.old_s, now_s)
+        else:
+            old_s = 5
+        return old_s >= 5 and all(self._passed(name, now_s) for name in self.heard_s)
 
     def _passed(self, name: str, now_s: int) -> bool:
         goal, at_s = self.position.barrier, self.last_s.get(name, 0)
@@ -304,7 +366,7 @@ class _Reference:
         reachable = known is not None and known != UNREACHABLE_OFFSET
         short_of = reachable and place < (known or 0)
         newer = at_s > self.opened_s and at_s > goal.appended_at_us // _US
-        young = now_s + self.error_s - at_s < _DELAY_S and name not in self.ahead
+        young = now_s + self.error_s - at_s < self.delay_s and name not in self.ahead
         if newer and young and not short_of:
             return True
         reached = self.position.attempt == 1
@@ -315,19 +377,35 @@ class _Reference:
 
 
 def _trigger(
-    *, position: Position, mode: Mode, error_s: int, history: tuple[_Delivery, ...]
+    *,
+    position: Position,
+    mode: Mode,
+    error_s: int,
+    history: tuple[_Delivery, ...],
+    declared: bool = True,
+    snapshot: bool = False,
+    sweeps_later: bool = False,
 ) -> None:
+    """`declared`: whether the compaction delay is. `sweeps_later`: from the second delivery on."""
     stream = StreamInfo(
         id="s",
         origin="o",
         kind="k",
         mode=mode,
-        compaction_delay_s=_DELAY_S,
-        may_start_with_snapshot=False,
+        compaction_delay_s=_DELAY_S if declared else None,
+        may_start_with_snapshot=snapshot,
     )
     found = PartitionProgress(stream, _SETTINGS)
+    same((found.goes_back, found.attested, found.begins_anew), (False, True, False))
     found.opened(position, _OPENED_S * _US, error_s * _US)
-    plain = _Reference(position, error_s, is_log=mode is Mode.LOG)
+    is_log = mode is Mode.LOG
+    plain = _Reference(
+        position, error_s, goes_back=is_log and not snapshot, delay_s=_DELAY_S if declared else 4
+    )
+    plain.is_log = is_log
+    if snapshot and position.phase is Phase.ALIGNING:
+        plain.snapshot = _Snapshot(2 * error_s - error_s, 2)
+        plain.snapshot.opened_s = plain.snapshot.old_s = _OPENED_S + error_s
     offsets = dict(position.offsets)
     now_s = 101
     given = position, mode, error_s, history
@@ -336,16 +414,30 @@ def _trigger(
         now_s = 104 + number
         headers = [one.header for one in records]
         by_columns = _columns(records) if number and len(records) == 2 else None
+        if sweeps_later and number:
+            position = replace(position, phase=Phase.SWEEPING)
         kept = found.follow(
-            headers if by_columns is None else by_columns, offsets, position, deviations, now_s * _US
+            headers if by_columns is None else by_columns,
+            offsets,
+            position,
+            deviations,
+            now_s * _US,
         )
         expected = plain.follow(records, now_s)
+        if plain.snapshot is not None:
+            is_over = position.phase is not Phase.ALIGNING
+            plain.snapshot.follow(records, now_s, is_over=is_over)
+            same(found.begins_anew, plain.snapshot.begins_anew, "begins anew", given)
+        else:
+            same(found.begins_anew, False, "no snapshot", given)
         same([one.token for one in kept], [one.header.token for one in expected], "kept", given)
         same(offsets, plain.offsets, "offsets", given)
         told = {name: count for name, count in plain.told.items() if count}
         same(deviations, told, "deviations", given)
-        times = found.oldest_us, found.newest_us, found.goes_back
-        same(times, (plain.oldest_s * _US, plain.newest_s * _US, plain.goes_back), "times", given)
+        times = found.oldest_us, found.newest_us, found.goes_back, found.attested
+        expected_times = plain.oldest_s * _US, plain.newest_s * _US, plain.goes_back, True
+        same(times, expected_times, "times", given)
+        found.attested = False
     later = _moved(position, offsets)
     plain.position = later
     for wait_s, attested, window in product((0, 1, 2, 3, 5, 9), (True, False), _WINDOWS):
@@ -356,8 +448,6 @@ def _trigger(
         due = found.sweep_due(later, asked_s * _US), found.caught_up(asked_s * _US)
         expected_due = plain.due(asked_s), plain.caught_up(asked_s)
         same(due, expected_due, "due", wait_s, attested, window, given)
-    fresh = PartitionProgress(stream, _SETTINGS)
-    same((fresh.goes_back, fresh.attested, fresh.begins_anew), (False, True, False))
 
 
 _WINDOWS: Final = ((0, 1 << 40), (103, 1 << 40), (0, 106))

@@ -244,8 +244,8 @@ class SimFeed(Feed):
         self._listener.wake.set()
 
     def _restart_shows_nothing(self) -> None:
-        """A snapshot that is begun anew shows it by what it states again (docs/topics/alignment.md):
-        not where all that the first one had shown of before the opening was changed.
+        """A snapshot that is begun anew shows it by what it states again: not where all that the
+        first one had shown of before the opening was changed (docs/topics/alignment.md).
         """
         if self._world.log_options.storage != "emulated":
             return
