@@ -8,6 +8,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import resource
 import signal
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
@@ -28,6 +29,10 @@ __all__ = ["REPOSITORY", "Reached", "judge"]
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _TIMEOUT_S: Final = 180
+_PROCESSOR_S: Final = 60
+"""A mistake that goes round for ever is ended by the system after so much processor time …"""
+_MEMORY: Final = 8 << 30
+"""… or so many bytes of memory, with all that was imported."""
 _OPTIONS: Final = (
     *("-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-k", "not postgresql"),
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
@@ -107,6 +112,8 @@ def judge(mutant: Mutant, *, worlds: Sequence[Any], tests: Sequence[str] | None)
 
 
 def _run(mutant: Mutant, worlds: Sequence[Any], tests: Sequence[str] | None, answer: Any) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (_PROCESSOR_S, _PROCESSOR_S))
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
