@@ -1,5 +1,5 @@
 """Runs one mutant: what takes least time first. The comparisons of decisions, a few states of each
-world, the tests that reach its line, more states. The first failure kills it.
+world, then the tests that reach its line. The first failure kills it.
 """
 
 from __future__ import annotations
@@ -41,10 +41,8 @@ _WORLDS: Final[dict[str, list[Any]]] = {
     "sdk/instep/alignment": [*ALIGNMENT.values(), *BEGUN.values()],
     "sdk/instep/sequencing": [*SEQUENCES.values()],
 }
-_MOST_STATES: Final = (300, 2_000)
-"""Of each world, in two rounds, the first of which shows what a world reaches: most mistakes show
-at once, in one world or another.
-"""
+_MOST_STATES: Final = 300
+"""Of each world: most mistakes show at once, in one world or another."""
 
 _EXPLORED: Final[list[Any]] = [*DECISIONS.values(), *chain.from_iterable(_WORLDS.values())]
 """What compares a decision, and the worlds."""
@@ -80,7 +78,7 @@ def _lines_reached() -> dict[str, list[int]]:
             if callable(world):
                 world()
             else:
-                explore(world, most_states=_MOST_STATES[0])
+                explore(world, most_states=_MOST_STATES)
         data = coverage.get_data()
         for file in data.measured_files():
             name = Path(file).relative_to(REPOSITORY)
@@ -89,14 +87,20 @@ def _lines_reached() -> dict[str, list[int]]:
     return reached
 
 
-def judge(mutant: Mutant, *, worlds: Sequence[Any], tests: Sequence[str] | None) -> str:
+def judge(
+    mutant: Mutant,
+    *,
+    worlds: Sequence[Any],
+    tests: Sequence[str] | None,
+    states: int = _MOST_STATES,
+) -> str:
     """What kills it: `explorer`, `test`; or `SURVIVED`, or why it could not be made.
 
     `worlds`: those that reach it, and the comparisons. `tests`: the same; None: none is run.
     """
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_run, args=(mutant, worlds, tests, theirs))
+    process = context.Process(target=_run, args=(mutant, worlds, tests, states, theirs))
     process.start()
     theirs.close()
     try:
@@ -111,7 +115,9 @@ def judge(mutant: Mutant, *, worlds: Sequence[Any], tests: Sequence[str] | None)
         process.join()
 
 
-def _run(mutant: Mutant, worlds: Sequence[Any], tests: Sequence[str] | None, answer: Any) -> None:
+def _run(
+    mutant: Mutant, worlds: Sequence[Any], tests: Sequence[str] | None, states: int, answer: Any
+) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (_PROCESSOR_S, _PROCESSOR_S))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     silent = os.open(os.devnull, os.O_WRONLY)
@@ -119,12 +125,10 @@ def _run(mutant: Mutant, worlds: Sequence[Any], tests: Sequence[str] | None, ans
     os.dup2(silent, 2)
     if not _make(mutant):
         answer.send("not made")
-    elif any(map(_differs, filter(callable, worlds))) or _is_violated(worlds, _MOST_STATES[0]):
+    elif any(map(_differs, filter(callable, worlds))) or _is_violated(worlds, states):
         answer.send("explorer")
     elif tests and pytest.main([*_OPTIONS, "--timeout", "120", *tests]) != pytest.ExitCode.OK:
         answer.send("test")
-    elif _is_violated(worlds, _MOST_STATES[1]):
-        answer.send("explorer")
     else:
         answer.send("SURVIVED" if tests else "SURVIVED, and no test was run")
 
