@@ -239,7 +239,7 @@ SEQUENCES: Final = {name: SequenceWorld(settings, _SMALL) for name, settings in 
                 gap_policy=GapPolicy.FAIL,
                 remembered_contents=2,
             ),
-            SequenceBounds(2, arrivals=4, requests=1, faults=0),
+            SequenceBounds(2, arrivals=3, requests=1, faults=0),
         ),
         ("receive 2", "commit"),
     ),

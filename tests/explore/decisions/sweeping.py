@@ -6,18 +6,17 @@ The references look at the whole history anew, record by record. Times are secon
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise, product
+from itertools import product
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from instep.alignment.settings import AlignmentSettings
 from instep.alignment.sweep_trigger import PartitionProgress, SnapshotEndDetector
-from instep.model.columns import HeaderArrays, RecordColumns
 from instep.model.position import UNREACHABLE_OFFSET, Phase, Position, SweepBarrier, recent_digest
 from instep.model.records import RecordHeader, RecordType
 from instep.model.streams import Mode, StreamInfo
-from tests.explore.decisions.compare import every, same, sequences
+from tests.explore.decisions.compare import columns, every, same, sequences
 
 __all__ = ["ends_of_snapshots", "shown_records", "sweeps_behind_snapshots", "sweeps_due"]
 
@@ -48,22 +47,7 @@ _Delivery = tuple[_Seen, ...]
 
 
 def _columns(records: _Delivery) -> Sequence[RecordHeader] | None:
-    """The records in columns; None where they are not in order."""
-    for one, other in pairwise(records):
-        if other.partition != one.partition or other.offset <= one.offset or other.at_s < one.at_s:
-            return None
-    headers = [one.header for one in records]
-    arrays = HeaderArrays(
-        "s",
-        records[0].partition,
-        [one.key for one in headers],
-        [one.offset for one in headers],
-        [one.appended_at_us for one in headers],
-        [one.kind for one in headers],
-        [one.token for one in headers],
-    )
-    texts, none = [b""] * len(headers), [""] * len(headers)
-    return RecordColumns(arrays, none, texts, texts, None, none, whole=True)
+    return columns([one.header for one in records])
 
 
 # -- the end of a snapshot -------------------------------------------------------------------------
