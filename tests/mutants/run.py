@@ -125,7 +125,7 @@ def _run(
     os.dup2(silent, 2)
     if not _make(mutant):
         answer.send("not made")
-    elif any(map(_differs, filter(callable, worlds))) or _is_violated(worlds, states):
+    elif any(_differs(one) for one in worlds if callable(one)) or _is_violated(worlds, states):
         answer.send("explorer")
     elif tests and pytest.main([*_OPTIONS, "--timeout", "120", *tests]) != pytest.ExitCode.OK:
         answer.send("test")

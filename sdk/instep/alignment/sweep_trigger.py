@@ -310,8 +310,8 @@ class PartitionProgress:
                         # The place is that of the token: what follows is used once more, after a
                         # loss of the connection, too. It may end what is stated anew.
                         offsets[partition] = offset
-            elif record.appended_at_us < oldest_us and record.token != position.token:
-                oldest_us = record.appended_at_us
+            elif record.token != position.token:
+                oldest_us = min(oldest_us, record.appended_at_us)
             if at_us < newest_us:
                 goes_back = goes_back or offset < 0
             else:

@@ -179,8 +179,8 @@ class ReceiveWindow:
         self.recent = contents
 
     def is_accounted_ahead(self, number: int) -> bool:
-        """Whether a number that is not buffered needs no message: it is filled or cancelled."""
-        return number in self.skippable and (number in self.received or number in self.cancelled)
+        """Whether a number ahead, not buffered, needs no message: it is filled or cancelled."""
+        return number in self.received or number in self.cancelled
 
     def digest(self, number: int) -> bytes:
         """The digest of the content received under a number; empty where not remembered."""

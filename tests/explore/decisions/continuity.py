@@ -221,6 +221,7 @@ def later_records() -> int:
     few = [
         _record(offset, at_us, token, partition=partition)
         for offset, at_us, token, partition in (
+            (0, 7, "old", "p"),
             (4, 8, "before", "p"),
             (5, 9, _OURS, "p"),
             (5, 10, "x", "p"),

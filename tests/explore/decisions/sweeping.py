@@ -69,6 +69,7 @@ _PAGES: Final[list[_Delivery]] = [
     *((_SHOWN[at], _SHOWN[then]) for at, then in ((0, 1), (1, 3), (3, 4), (4, 3), (1, 2), (3, 5))),
     *((_SHOWN[at], _SHOWN[then]) for at, then in ((3, 3), (7, 7), (3, 0))),
     (_SHOWN[4], _AWAY, _SHOWN[5]),
+    (_Seen("q", 1, 102), _SHOWN[7]),
 ]
 
 
@@ -193,6 +194,7 @@ _FEW: Final = [
     _Seen("p", -1, 102),
     _Seen("p", -1, 97, token="ours"),
     _Seen("p", 7, 300),
+    _Seen("q", 0, 96),
 ]
 
 
@@ -200,7 +202,7 @@ def sweeps_due() -> int:
     """One or two deliveries of one or two records, and silences of several lengths behind them."""
     cases = 0
     deliveries: list[_Delivery] = [(one,) for one in _FEW]
-    pairs = ((1, 2), (2, 0), (2, 5), (3, 4), (6, 7), (8, 2))
+    pairs = ((1, 2), (2, 0), (2, 5), (3, 4), (6, 7), (8, 2), (2, 9), (6, 6))
     deliveries += [(_FEW[at], _FEW[then]) for at, then in pairs]
     deliveries.append((_FEW[1], _FEW[1], _FEW[0], _FEW[1]))
     histories: list[tuple[_Delivery, ...]] = [(), *sequences(deliveries, 2)]
