@@ -130,10 +130,8 @@ def test_a18_of_several_texts_those_that_are_left_explain_the_next() -> None:
 
 def test_a18_what_came_without_offset_last_leaves_open_what_adjoins() -> None:
     gaps = GapDetector()
-    assert gaps.adjoins
-    gaps.missing([record(5)], 0, at(), young_us=None)
-    assert gaps.adjoins
-    gaps.missing([bare(record(6))], 0, at(5), young_us=None)
-    assert not gaps.adjoins
-    gaps.missing([record(7)], 0, at(5), young_us=None)
-    assert gaps.adjoins
+    adjoins = [gaps.adjoins]
+    for one in (record(5), bare(record(6)), record(7)):
+        gaps.missing([one], 0, at(), young_us=None)
+        adjoins.append(gaps.adjoins)
+    assert adjoins == [True, True, False, True]
