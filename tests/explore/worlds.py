@@ -231,6 +231,18 @@ SEQUENCES: Final = {name: SequenceWorld(settings, _SMALL) for name, settings in 
         ),
         ("fault 2", "commit"),
     ),
+    "resumed after a failure": replay(
+        SequenceWorld(
+            _quick(
+                incomplete=IncompleteBehavior.FAULT,
+                fault_policy=FaultPolicy.WAIT,
+                gap_policy=GapPolicy.FAIL,
+                remembered_contents=2,
+            ),
+            SequenceBounds(2, arrivals=3, requests=1, faults=0),
+        ),
+        ("receive 2", "commit"),
+    ),
     "two requests": SequenceWorld(_quick(), SequenceBounds(1, arrivals=1, requests=2, faults=0)),
     "with failures": SequenceWorld(_quick(), SequenceBounds(2, arrivals=2, requests=0, faults=1)),
 }

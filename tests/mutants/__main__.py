@@ -8,6 +8,7 @@ changes nothing that can be seen.
 from __future__ import annotations
 
 import argparse
+import gc
 import io
 import os
 import random
@@ -19,14 +20,15 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 import pytest
 from coverage import CoverageData
 
-from tests.mutants.generate import Mutant, mutants
-from tests.mutants.run import REPOSITORY, judge, reached_by_explorer
+from tests.mutants.generate import FOLDERS, Mutant, mutants
+from tests.mutants.run import REPOSITORY, Reached, judge
 
 _RECORDS: Final = REPOSITORY / "build" / "mutants"
 _EQUIVALENT: Final = Path(__file__).with_name("equivalent.txt")
@@ -35,6 +37,10 @@ _TESTS: Final = {
     "sdk/instep/sequencing": "tests/instep/sequencing",
     "sdk/instep/runtime/messages": "tests/instep/runtime",
 }
+_FURTHER_TESTS: Final = {
+    "sdk/instep/alignment/change_only.py": "tests/instep_sql/entities/test_change_only.py",
+}
+"""A file that is mostly tested through a store."""
 _WHOLE: Final = ("continuity.py", "sweep_trigger.py", "gaps.py", "window.py")
 """Files that are always tried whole: they decide what is swept, and what is delivered."""
 _MOST_TESTS: Final = 400
@@ -54,19 +60,28 @@ def record(folder: str, path: Path) -> None:
 def recorded(folder: str) -> CoverageData:
     """Which test of a folder reaches which line."""
     path = _RECORDS / folder.replace("/", ".")
-    if not path.exists():
+    sources = chain.from_iterable((REPOSITORY / one).glob("*.py") for one in FOLDERS)
+    changed_s = max(one.stat().st_mtime for one in sources)
+    # Lines move with each change.
+    if not path.exists() or path.stat().st_mtime < changed_s:
         record(folder, path)
     data = CoverageData(str(path))
     data.read()
     return data
 
 
+def _tests_of_file(path: str) -> list[str]:
+    further = _FURTHER_TESTS.get(path)
+    return [_TESTS[str(Path(path).parent)], *([further] if further else ())]
+
+
 def tests_of(mutant: Mutant) -> Sequence[str]:
     """The tests that reach its line: first those of the module, then the others."""
-    data = recorded(_TESTS[str(Path(mutant.path).parent)])
-    contexts = data.contexts_by_lineno(str(REPOSITORY / mutant.path)).get(mutant.line, [])
+    found: set[str] = set()
+    for folder in _tests_of_file(mutant.path):
+        contexts = recorded(folder).contexts_by_lineno(str(REPOSITORY / mutant.path))
+        found |= {one.partition("|")[0] for one in contexts.get(mutant.line, ()) if one}
     own = f"test_{Path(mutant.path).stem}"
-    found = {one.partition("|")[0] for one in contexts if one}
     return sorted(found, key=lambda one: (own not in one, one))[:_MOST_TESTS]
 
 
@@ -84,30 +99,33 @@ def main() -> int:
     alone = parser.add_mutually_exclusive_group()
     alone.add_argument("--explorer", action="store_true", help="the explorer alone, and no test")
     alone.add_argument("--tests", action="store_true", help="the tests alone, which is faster")
+    parser.add_argument(
+        "--states", type=int, default=300, help="of each world that the explorer visits"
+    )
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     every = [one for one in mutants(REPOSITORY) if options.path in one.path]
     drawn = _drawn(every, options.count, options.seed)
     print(f"{len(drawn)} of {len(every)} mistakes, seed {options.seed}", flush=True)
-    reached = {} if options.tests else reached_by_explorer()
+    reached = None if options.tests else Reached(_RECORDS / "reached.json")
     if not options.explorer:
-        for folder in sorted({_TESTS[str(Path(one.path).parent)] for one in drawn}):
+        for folder in sorted({name for one in drawn for name in _tests_of_file(one.path)}):
             recorded(folder)
         os.environ["HYPOTHESIS_PROFILE"] = "mutants"
         with redirect_stdout(io.StringIO()):
             # Imported once, for the processes that fork.
-            pytest.main(
-                ["-q", "-n", "0", "-p", "no:cacheprovider", "--collect-only", *_TESTS.values()]
-            )
+            collects = ("-q", "-n", "0", "-p", "no:cacheprovider", "--collect-only")
+            pytest.main([*collects, *_TESTS.values(), *_FURTHER_TESTS.values()])
+        gc.freeze()
     known = equivalents()
     ends: Counter[str] = Counter()
     began_s = time.monotonic()
 
     def one(mutant: Mutant) -> tuple[Mutant, str]:
-        worlds = reached.get((str(REPOSITORY / mutant.path), mutant.line), ())
+        worlds = reached.by(mutant) if reached else ()
         # Here, and not in the process that is forked for it: there coverage erases its file.
         tests = None if options.explorer else tests_of(mutant)
-        return mutant, judge(mutant, worlds=worlds, tests=tests)
+        return mutant, judge(mutant, worlds=worlds, tests=tests, states=options.states)
 
     with ThreadPoolExecutor(options.processes) as pool:
         for done, (mutant, found) in enumerate(pool.map(one, drawn), 1):

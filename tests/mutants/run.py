@@ -1,12 +1,17 @@
-"""Runs one mutant: the explorer, then the tests that reach its line. The first failure kills it."""
+"""Runs one mutant: what takes least time first. The comparisons of decisions, a few states of each
+world, then the tests that reach its line. The first failure kills it.
+"""
 
 from __future__ import annotations
 
 import importlib
+import json
 import multiprocessing
 import os
+import resource
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 from types import CodeType
@@ -20,10 +25,14 @@ from tests.explore.search import explore
 from tests.explore.worlds import ALIGNMENT, BEGUN, SEQUENCES
 from tests.mutants.generate import Mutant, tree_of
 
-__all__ = ["REPOSITORY", "judge", "reached_by_explorer"]
+__all__ = ["REPOSITORY", "Reached", "judge"]
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _TIMEOUT_S: Final = 180
+_PROCESSOR_S: Final = 60
+"""A mistake that goes round for ever is ended by the system after so much processor time …"""
+_MEMORY: Final = 8 << 30
+"""… or so many bytes of memory, with all that was imported."""
 _OPTIONS: Final = (
     *("-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-k", "not postgresql"),
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
@@ -32,42 +41,66 @@ _WORLDS: Final[dict[str, list[Any]]] = {
     "sdk/instep/alignment": [*ALIGNMENT.values(), *BEGUN.values()],
     "sdk/instep/sequencing": [*SEQUENCES.values()],
 }
-_MOST_STATES: Final = (300, 2_000)
-"""Of each world, in two rounds, the first of which shows what a world reaches: most mistakes show
-at once, in one world or another.
-"""
+_MOST_STATES: Final = 300
+"""Of each world: most mistakes show at once, in one world or another."""
 
-Reached = Mapping[tuple[str, int], Sequence[Any]]
-"""A world, or a function that compares a decision."""
+_EXPLORED: Final[list[Any]] = [*DECISIONS.values(), *chain.from_iterable(_WORLDS.values())]
+"""What compares a decision, and the worlds."""
 
 
-def reached_by_explorer() -> Reached:
-    """The worlds that reach each line, as file and number. A mistake elsewhere needs none."""
-    reached: dict[tuple[str, int], list[Any]] = {}
+class Reached:
+    """Which comparisons and worlds reach each line. Of a mistake elsewhere they show nothing."""
+
+    def __init__(self, path: Path) -> None:
+        """Read from `path`; recorded there where a file has changed since."""
+        state = blake2b()
+        folders = [*_WORLDS, "tests/explore"]
+        for file in sorted(chain.from_iterable((REPOSITORY / f).rglob("*.py") for f in folders)):
+            state.update(file.read_bytes())
+        known = json.loads(path.read_bytes()) if path.exists() else {}
+        if known.get("state") != state.hexdigest():
+            known = {"state": state.hexdigest(), "lines": _lines_reached()}
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(known))
+        self._lines: dict[str, list[int]] = known["lines"]
+
+    def by(self, mutant: Mutant) -> Sequence[Any]:
+        """What reaches its line."""
+        return [_EXPLORED[at] for at in self._lines.get(f"{mutant.path}:{mutant.line}", ())]
+
+
+def _lines_reached() -> dict[str, list[int]]:
+    reached: dict[str, list[int]] = {}
     sources = [str(REPOSITORY / folder) for folder in _WORLDS]
-    # What takes least time is asked first.
-    for world in (*DECISIONS.values(), *chain.from_iterable(_WORLDS.values())):
+    for at, world in enumerate(_EXPLORED):
         coverage = Coverage(data_file=None, source=sources)
         with coverage.collect():
             if callable(world):
                 world()
             else:
-                explore(world, most_states=_MOST_STATES[0])
+                explore(world, most_states=_MOST_STATES)
         data = coverage.get_data()
         for file in data.measured_files():
+            name = Path(file).relative_to(REPOSITORY)
             for line in data.lines(file) or ():
-                reached.setdefault((file, line), []).append(world)
+                reached.setdefault(f"{name}:{line}", []).append(at)
     return reached
 
 
-def judge(mutant: Mutant, *, worlds: Sequence[Any], tests: Sequence[str] | None) -> str:
+def judge(
+    mutant: Mutant,
+    *,
+    worlds: Sequence[Any],
+    tests: Sequence[str] | None,
+    states: int = _MOST_STATES,
+) -> str:
     """What kills it: `explorer`, `test`; or `SURVIVED`, or why it could not be made.
 
-    `worlds`: those that reach it. `tests`: those that reach it; None: none is run.
+    `worlds`: those that reach it, and the comparisons. `tests`: the same; None: none is run.
     """
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_run, args=(mutant, worlds, tests, theirs))
+    process = context.Process(target=_run, args=(mutant, worlds, tests, states, theirs))
     process.start()
     theirs.close()
     try:
@@ -82,34 +115,36 @@ def judge(mutant: Mutant, *, worlds: Sequence[Any], tests: Sequence[str] | None)
         process.join()
 
 
-def _run(mutant: Mutant, worlds: Sequence[Any], tests: Sequence[str] | None, answer: Any) -> None:
+def _run(
+    mutant: Mutant, worlds: Sequence[Any], tests: Sequence[str] | None, states: int, answer: Any
+) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (_PROCESSOR_S, _PROCESSOR_S))
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
     if not _make(mutant):
         answer.send("not made")
-    elif _explorer_finds(worlds):
+    elif any(_differs(one) for one in worlds if callable(one)) or _is_violated(worlds, states):
         answer.send("explorer")
-    elif tests is None:
-        answer.send("SURVIVED the explorer")
-    elif not tests:
-        answer.send("SURVIVED (no test reaches its line)")
+    elif tests and pytest.main([*_OPTIONS, "--timeout", "120", *tests]) != pytest.ExitCode.OK:
+        answer.send("test")
     else:
-        code = pytest.main([*_OPTIONS, "--timeout", "120", *tests])
-        answer.send("SURVIVED" if code == pytest.ExitCode.OK else "test")
+        answer.send("SURVIVED" if tests else "SURVIVED, and no test was run")
 
 
-def _explorer_finds(worlds: Sequence[Any]) -> bool:
-    for compare in filter(callable, worlds):
-        try:
-            compare()
-        except Exception:  # noqa: BLE001 - a decision may raise nothing
-            return True
-    for most_states in _MOST_STATES:
-        for world in worlds:
-            if not callable(world) and explore(world, most_states=most_states).violation:
-                return True
+def _differs(compare: Callable[[], int]) -> bool:
+    try:
+        compare()
+    except Exception:  # noqa: BLE001 - a decision may raise nothing
+        return True
     return False
+
+
+def _is_violated(worlds: Sequence[Any], most_states: int) -> bool:
+    return any(
+        explore(world, most_states=most_states).violation for world in worlds if not callable(world)
+    )
 
 
 def _make(mutant: Mutant) -> bool:

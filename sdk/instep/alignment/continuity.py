@@ -211,14 +211,6 @@ def _known_partitions(position: Position) -> set[str]:
     return {partition for each in known for partition in each} if position.offsets else set()
 
 
-def _is_last(record: RecordHeader, position: Position) -> bool:
-    """Whether this is the record that was committed last in its partition."""
-    committed = position.offsets.get(record.partition)
-    if committed is None or record.offset < 0:
-        return record.token == position.token
-    return record.offset == committed
-
-
 def _committed(record: RecordHeader, position: Position) -> bool:
     """Whether the record lies before the last committed one, as far as it shows. The last one
     itself does not: its place may be shared by a TOMBSTONE that was not seen yet.
@@ -268,7 +260,7 @@ class ContinuityCheck:
         self._resumed = resumed
         self._snapshot = snapshot and resumed
         self._gapless = gapless and resumed
-        self._suggests_restart = suggests_restart and resumed
+        self._suggests_restart = suggests_restart
         self._redelivering.clear()
         self._returning.clear()
         self._proven, self._suspect, self.heard = not resumed, None, False
@@ -360,7 +352,7 @@ class ContinuityCheck:
         if self._suspect is not None and same_record(record, self._suspect):
             return Continuity.RESTARTED
         found = classify(record, position, suggests_restart=self._suggests_restart)
-        begins = not record.kind.ends_entity and _is_last(record, position)
+        begins = not record.kind.ends_entity and record.token == position.token
         if self._snapshot and found is Continuity.CONTINUED and begins:
             return Continuity.DOUBTFUL
         known_us = position.appended_us.get(record.partition, 0)

@@ -156,15 +156,7 @@ def _are_next(records: Sequence[RecordHeader], position: Position) -> bool:
     if known is None or last.offset - known != len(records):
         return False
     # Of columns, every offset is here once.
-    return isinstance(records, Columns) or _follow_each_other(records)
-
-
-def _follow_each_other(records: Sequence[RecordHeader]) -> bool:
-    partition, first = records[0].partition, records[0].offset
-    return all(
-        record.offset == offset and record.partition == partition
-        for offset, record in enumerate(records, first)
-    )
+    return isinstance(records, Columns) or len(records) == 1
 
 
 def _text(partition: str, known: int, offset: int) -> str:

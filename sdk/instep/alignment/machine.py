@@ -416,7 +416,8 @@ class Alignment:
         """
         records = chunk.records
         deviations: dict[str, int] = {}
-        if self._breaks_silence(chunk, now_us):
+        if self._breaks_silence(chunk):
+            self.realign(NEVER_READ)
             return None
         if records:
             sifted = self._sifted(records, now_us)
@@ -451,7 +452,7 @@ class Alignment:
             self.lag.read(records[-1].appended_at_us, now_us, self.durable.phase)
         deviations |= self._deviations
         self._deviations = {}
-        position = self._count_unreadable(position, chunk)
+        position = self._count_unreadable(position, chunk, now_us)
         content = partial(
             decode_chunk,
             self.stream,
@@ -472,18 +473,12 @@ class Alignment:
             self._realign_if_recovered(now_us)
         return batch
 
-    def _breaks_silence(self, chunk: RecordChunk, now_us: int) -> bool:
+    def _breaks_silence(self, chunk: RecordChunk) -> bool:
         """Whether something came of a log of which nothing was ever read, and which had to be
         silent for that. It may be older than the baseline, or what was missed: nothing tells which.
         """
-        if chunk.unreadable and not chunk.records:
-            # What cannot be read breaks a silence as well: the stream is replaying.
-            self._progress.silence_from(now_us)
         came = bool(chunk.records or chunk.unreadable)
-        if not came or not self._resume_point.was_silent or self.caught_up:
-            return False
-        self.realign(NEVER_READ)
-        return True
+        return came and self._resume_point.was_silent and not self.caught_up
 
     def _is_broken_off(
         self, records: Sequence[RecordHeader], offsets: dict[str, int], now_us: int
@@ -498,11 +493,14 @@ class Alignment:
             return True
         return False
 
-    def _count_unreadable(self, position: Position, chunk: RecordChunk) -> Position:
+    def _count_unreadable(self, position: Position, chunk: RecordChunk, now_us: int) -> Position:
         """Note what of a delivery could be read; hold what an attempt cannot prove absent (A17).
 
         Called where the delivery is used: one that an effect holds up is given again.
         """
+        if chunk.unreadable and not chunk.records:
+            # What cannot be read breaks a silence as well: the stream is replaying.
+            self._progress.silence_from(now_us)
         self._unreadable_noted = len(chunk.unreadable)
         if unreadable := self._readability.received(len(chunk.records), chunk.unreadable):
             position = msgspec.structs.replace(

@@ -75,7 +75,10 @@ class SnapshotEndDetector:
     ) -> None:
         """Note records that came at `now_us`. `is_over`: the snapshot is taken to have ended."""
         self.ended = self.ended or is_over
-        if records[0].appended_at_us < self._before_us or not isinstance(records, Columns):
+        if isinstance(records, Columns) and records[0].appended_at_us >= self._before_us:
+            # Their times do not go back: none is old.
+            self._last_shown = None
+        else:
             self._look_for_old(records)
         if self.ended:
             self._look_for_order(records)
@@ -307,8 +310,8 @@ class PartitionProgress:
                         # The place is that of the token: what follows is used once more, after a
                         # loss of the connection, too. It may end what is stated anew.
                         offsets[partition] = offset
-            elif record.appended_at_us < oldest_us and record.token != position.token:
-                oldest_us = record.appended_at_us
+            elif record.token != position.token:
+                oldest_us = min(oldest_us, record.appended_at_us)
             if at_us < newest_us:
                 goes_back = goes_back or offset < 0
             else:

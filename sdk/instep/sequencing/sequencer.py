@@ -353,7 +353,7 @@ class Sequencer:
 
     def _apply(self, events: Sequence[SequencerInput], now_us: int) -> Decision:
         if events and isinstance(events[0], Reset):
-            outcome, events = self._reset(), events[1:]
+            outcome, events = self._reset(now_us), events[1:]
         else:
             outcome = self._begin(now_us)
         if events:
@@ -498,7 +498,7 @@ class Sequencer:
         """Record that no message came. One that came and was faulted keeps that end (S13)."""
         self._note_end(numbers - self._window.faulted.ranges(), NumberEnd.LOST, reason, outcome)
 
-    def _reset(self) -> Decision:
+    def _reset(self, now_us: int) -> Decision:
         phase = phase_after_request(self.phase, SequenceEvent.RESET)
         window, highest, reason = self._window, self._highest(), "the sequence began to count anew"
         missing = self._missing_to(highest)
@@ -515,6 +515,7 @@ class Sequencer:
             next_number=self.settings.first_number, phase=phase, epoch=self.epoch + 1
         )
         self._load(fresh)
+        self._lifetime.restart_idle_time(now_us)
         return outcome
 
     def _time_out(self, event: SequenceEvent, outcome: Decision) -> None:

@@ -118,12 +118,15 @@ class ReceiveWindow:
         self.forget_received(numbers)
         for low, high in Ranges.of_numbers(numbers).pairs():
             self.faulted.set_range(low, high, reason)
+        self.skippable = self._skippable_ahead()
         return numbers
 
     def forget_received(self, numbers: list[int]) -> None:
-        """Remove numbers from `received`; the highest of them is kept in `highest_seen`."""
+        """Remove numbers from `received`, and what their contents were; the highest of them is kept
+        in `highest_seen`.
+        """
         self.received.subtract(Ranges.of_numbers(numbers))
-        self.highest_seen = max([self.highest_seen, *numbers])
+        self._forget_contents(numbers)
 
     def buffered_since_us(self) -> int | None:
         """When the oldest buffered message arrived, in microseconds since 1970: since then the
@@ -176,8 +179,8 @@ class ReceiveWindow:
         self.recent = contents
 
     def is_accounted_ahead(self, number: int) -> bool:
-        """Whether a number that is not buffered needs no message: it is filled or cancelled."""
-        return number in self.skippable and (number in self.received or number in self.cancelled)
+        """Whether a number ahead, not buffered, needs no message: it is filled or cancelled."""
+        return number in self.received or number in self.cancelled
 
     def digest(self, number: int) -> bytes:
         """The digest of the content received under a number; empty where not remembered."""
@@ -187,10 +190,14 @@ class ReceiveWindow:
             return buffered.digest
         return next((digest for recent, digest in self.recent if recent == number), b"")
 
+    def _forget_contents(self, numbers: list[int]) -> None:
+        """Other content may arrive for these numbers."""
+        self.recent = [content for content in self.recent if content[0] not in numbers]
+        self.highest_seen = max([self.highest_seen, *numbers])
+
     def add_fault(self, number: int, reason: Refusal) -> None:
         """Record that the number was answered with a fault; other content may arrive for it."""
-        self.recent = [content for content in self.recent if content[0] != number]
-        self.highest_seen = max(self.highest_seen, number)
+        self._forget_contents([number])
         self.faulted.set_range(number, number, reason)
         if self._settings.fault_policy is FaultPolicy.SKIP and number >= self.next_number:
             self.skippable.add(number)

@@ -117,6 +117,10 @@ class ChangeWorld(AlignmentWorld):
 
     # -- the store -------------------------------------------------------------------------------
 
+    @property
+    def _may_realign(self) -> bool:
+        return super()._may_realign or self.deviates
+
     def _commit(self, core: object, batch: Batch) -> None:
         self.met = {}
         super()._commit(core, batch)  # type: ignore[arg-type]

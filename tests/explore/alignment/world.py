@@ -13,9 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from math import inf
 from typing import Any, Final, NamedTuple
 
-from instep.alignment.effects import EstimateSweep, ProbeOldest, ReadBaseline, Reopen
+from instep.alignment.effects import (
+    Effect,
+    EstimateSweep,
+    Notice,
+    NoticeKind,
+    ProbeOldest,
+    ReadBaseline,
+    Reopen,
+)
 from instep.alignment.machine import Alignment
 from instep.alignment.settings import AlignmentSettings
 from instep.alignment.unknown_entities import changes_met
@@ -23,6 +32,7 @@ from instep.model.batches import Batch, CommitResult
 from instep.model.position import UNREACHABLE_OFFSET, Phase, Position, recent_digest
 from instep.model.records import Record, RecordChunk, RecordType
 from instep.model.streams import Mode, Start, StreamInfo, StreamState, SweepEstimate
+from tests.explore.alignment.promises import check_commit, check_notices, is_guarded
 from tests.explore.alignment.provider import Entry, Log, Provider
 from tests.explore.canonical import Canonical, Encode, Fields, clone, skip
 from tests.explore.search import Violation
@@ -139,12 +149,16 @@ class AlignmentWorld:
         """
         self.kill = ""
         """Where the process is killed in this move."""
+        self.begun = False
+        """Whether this world begins further on."""
+        self.delivered: Record | None = None
+        """What is handed over in this move."""
         self.stream = _stream(log, by_baseline=by_baseline or not log.compacted)
 
     def within(self, bounds: Bounds) -> AlignmentWorld:
         """The same state, from which these bounds count."""
         world = self._copy()
-        world.bounds = bounds
+        world.bounds, world.begun = bounds, True
         world.changes, world.faults = bounds.changes, bounds.faults
         world.truncations, world.commands = bounds.truncations, bounds.commands
         return world
@@ -276,7 +290,7 @@ class AlignmentWorld:
                     self._close(killed=True)
         except _Closed as closed:
             self._close(killed=closed.killed)
-        self.kill = ""
+        self.kill, self.delivered = "", None
 
     def _close(self, *, killed: bool) -> None:
         if self.place is not None:
@@ -311,6 +325,7 @@ class AlignmentWorld:
                 self.place = before[-1] - 1 if before else place
         self.opened_s, self.stalled = self.now_s, False
         core.opened(self._now_us, left_us=self.left_s * _US)
+        self._check_opened(core)
         self._carry_out(core)
 
     def _pending(self) -> Entry | None:
@@ -321,7 +336,8 @@ class AlignmentWorld:
         assert entry is not None
         self.place, self.stalled = entry.place, False
         self.loss_unseen = self.loss_unseen and entry.log != self.provider.logs
-        self._hand_over(RecordChunk([self._record(entry)]))
+        self.delivered = self._record(entry)
+        self._hand_over(RecordChunk([self.delivered]))
 
     def _record(self, entry: Entry) -> Record:
         stated = self.provider.kept.offsets
@@ -379,6 +395,7 @@ class AlignmentWorld:
                         # It may have been released meanwhile.
                         if core.position.phase is not Phase.SWEEPING:
                             core.sweep_estimated(estimate)
+                            self._check_sweep(core, estimate)
                     case ReadBaseline():
                         self._read_baseline(core)
                     case Reopen():
@@ -418,6 +435,10 @@ class AlignmentWorld:
         if self.kill == "killed before the commit":
             raise _Closed(killed=True)
         assert batch.expects_ordinal == self.position.ordinal
+        before = self.position
+        keeps_s = self.provider.kept.tombstone_retention_s if self._forgets else inf
+        least_s = min(self.settings.heartbeat_s, keeps_s / 4)
+        check_commit(before, batch, self.delivered, least_s=least_s)
         for record in batch.records:
             self._apply(record, batch)
         swept = 0
@@ -430,7 +451,17 @@ class AlignmentWorld:
         )
         if self.kill == "killed after the commit":
             raise _Closed(killed=True)
+        told = core.effects()
         core.committed(batch, result)
+        after = core.effects()
+        core._effects += [*told, *after]
+        swept = self.position.sweep_removed
+        check_notices(before, self.position, after, swept=swept)
+
+    @property
+    def _forgets(self) -> bool:
+        """Whether the log forgets ends."""
+        return self.provider.kept.compacted
 
     def _unknown_entities(self) -> dict[str, str]:
         """What CHANGEs of the batch name that is not stored."""
@@ -475,6 +506,37 @@ class AlignmentWorld:
         return len(gone)
 
     # -- what must hold --------------------------------------------------------------------------
+
+    def _check_opened(self, core: Alignment) -> None:
+        """Whether an attempt is told where one has begun, and that it has a cause."""
+        durable = core.durable
+        number = core.position.attempt - durable.attempt
+        told = sum(_is_told(one, NoticeKind.ATTEMPT) for one in core._effects)
+        # One that has read nothing keeps its number when it is begun again.
+        again = number == 0 and durable.attempt_records == 0
+        if told not in ((0, 1) if again else (number,)):
+            raise Violation(f"{number} attempts have begun, {told} are told")
+        bounds = self.bounds
+        undisturbed = not (bounds.faults or bounds.truncations or bounds.commands)
+        if told and durable.attempt and undisturbed and not self._may_realign:
+            raise Violation("an attempt that nothing calls for")
+
+    @property
+    def _may_realign(self) -> bool:
+        """Whether more than faults and commands may call for an attempt."""
+        return self.begun
+
+    def _check_sweep(self, core: Alignment, estimate: SweepEstimate) -> None:
+        """Whether the sweep is held where it must be (A6, A19), and nowhere else."""
+        if core.realign_reason:
+            return
+        by_log = self.stream.mode is Mode.LOG
+        empty = by_log and not core.position.attempt_records and estimate.unmarked > 0
+        held = core.position.phase is Phase.SWEEP_HELD
+        if by_log and not empty and held != is_guarded(estimate, self.settings):
+            raise Violation(f"the sweep is {'' if held else 'not '}held: {estimate} (A6)")
+        if empty and self.bounds.alone and not held:
+            raise Violation("nothing of the provider has content, and the sweep is not held (A19)")
 
     def check(self) -> None:
         core = self.core
@@ -563,6 +625,10 @@ class AlignmentWorld:
                     out.walk(position)
             out.walk(core)
         return out.key()
+
+
+def _is_told(effect: Effect, kind: NoticeKind) -> bool:
+    return isinstance(effect, Notice) and effect.kind is kind
 
 
 def _is_fault(move: str) -> bool:

@@ -28,7 +28,7 @@ from instep.model.position import (
     recent_digest,
 )
 from instep.model.records import RecordHeader, RecordType
-from tests.explore.decisions.compare import every, same, sequences
+from tests.explore.decisions.compare import columns, every, same, sequences
 
 __all__ = ["first_records", "gaps", "later_records", "probes", "returning", "sweeps_of_another_log"]
 
@@ -138,7 +138,9 @@ def probes() -> int:
     cases = 0
     doubtful = _record(6, 10)
     for oldest, position, doubted in product(
-        (None, *_RECORDS), _POSITIONS, (None, doubtful, _record(-1, 9))
+        (None, *_RECORDS, _record(0, 9, "y")),
+        _POSITIONS,
+        (None, doubtful, _record(-1, 9), _record(0, 10)),
     ):
         cases += 1
         if oldest is None or (doubted is not None and _are_one(oldest, doubted)):
@@ -204,6 +206,11 @@ def sweeps_of_another_log() -> int:
                 expected = record
                 break
         same(at_place_of_another(records, goal), expected, "another", goal, records)
+        in_columns = columns(records)
+        if in_columns is not None:
+            found = at_place_of_another(in_columns, goal)
+            tokens = found and found.token, expected and expected.token
+            same(tokens[0], tokens[1], "another, in columns", goal, records)
     same(at_place_of_another([], goals[2]), None, "nothing")
     return cases
 
@@ -214,6 +221,7 @@ def later_records() -> int:
     few = [
         _record(offset, at_us, token, partition=partition)
         for offset, at_us, token, partition in (
+            (0, 7, "old", "p"),
             (4, 8, "before", "p"),
             (5, 9, _OURS, "p"),
             (5, 10, "x", "p"),
@@ -224,6 +232,7 @@ def later_records() -> int:
             (7, 10, "v", "q"),
             (-1, 9, "before", ""),
             (-1, 10, "u", ""),
+            (-1, 9, _OURS, "p"),
         )
     ] + [_record(5, 9, _OURS, ends=True), _record(6, 10, "e", ends=True)]
     positions = [

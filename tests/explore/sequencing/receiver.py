@@ -127,6 +127,7 @@ class Receiver:
         answer = Answer()
         if events and events[0][0] == "Reset":
             self._reset(answer)
+            self._active(now_us)
             events = events[1:]
         else:
             self._begin(answer, now_us)
@@ -458,6 +459,7 @@ class Receiver:
         held = self._take_waiting(set(self.waiting))
         numbers = set(held)
         self.received -= numbers
+        self.recent = [one for one in self.recent if one[0] not in numbers]
         self.faulted |= dict.fromkeys(numbers, reason)
         self.highest_seen = max([self.highest_seen, *numbers])
         if numbers:

@@ -312,6 +312,18 @@ class SequenceWorld:
         _same(_found(decision), _expected(expected))
         sequencer, plain = self.sequencer, self.receiver
         state = sequencer.checkpoint()
+        # Each state is explored from what a store would hold: so memory must hold no more.
+        restarted = _copy(sequencer, self.settings)._window
+        _same(
+            {
+                "passed over": sequencer._window.skippable,
+                "bytes": sequencer._window.buffered_bytes,
+            },
+            {
+                "passed over": restarted.skippable,
+                "bytes": restarted.buffered_bytes,
+            },
+        )
         _same(
             {
                 "phase": str(state.phase),

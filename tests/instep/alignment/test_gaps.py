@@ -126,3 +126,12 @@ def test_a18_of_several_texts_those_that_are_left_explain_the_next() -> None:
     assert not detector.missing([record(6)], 3, at(4), young_us=None)
     assert not detector.missing([record(9)], 0, at(6), young_us=None)
     assert detector.missing([record(11)], 0, at(9), young_us=None)
+
+
+def test_a18_what_came_without_offset_last_leaves_open_what_adjoins() -> None:
+    gaps = GapDetector()
+    adjoins = [gaps.adjoins]
+    for one in (record(5), bare(record(6)), record(7)):
+        gaps.missing([one], 0, at(), young_us=None)
+        adjoins.append(gaps.adjoins)
+    assert adjoins == [True, True, False, True]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from instep import Phase, Position
+from instep import Phase, Position, Record
 from instep.alignment.sweep_trigger import PartitionProgress, SnapshotEndDetector
 from instep.model.columns import HeaderArrays, RecordColumns
 from tests.instep.alignment.test_sweep_trigger import SETTINGS, Follower, at, of
@@ -38,24 +38,27 @@ def test_the_log_is_known_by_an_end_that_no_snapshot_holds(at_s: int, ended: boo
     assert read.ended is ended
 
 
+def columns_of(records: list[Record]) -> RecordColumns:
+    headers = HeaderArrays(
+        "s",
+        "0",
+        [one.key for one in records],
+        [one.offset for one in records],
+        [one.appended_at_us for one in records],
+        [one.kind for one in records],
+        [one.token for one in records],
+    )
+    texts, names = [b""] * len(records), [""] * len(records)
+    return RecordColumns(headers, names, texts, texts, None, names, whole=True)
+
+
 @pytest.mark.parametrize("ends_s", [(7,), (7, 2_001, 2_003)])
 def test_what_came_in_columns_counts_as_one_by_one(ends_s: tuple[int, ...]) -> None:
     """Of columns that are all older than the opening, only the last is looked at."""
     both = snapshot(2_001), snapshot(2_001)
     for offset_s in ends_s:
         records = [record(one) for one in range(offset_s - 3, offset_s)]
-        headers = HeaderArrays(
-            "s",
-            "0",
-            [one.key for one in records],
-            [one.offset for one in records],
-            [one.appended_at_us for one in records],
-            [one.kind for one in records],
-            [one.token for one in records],
-        )
-        texts = [b""] * len(records)
-        columns = RecordColumns(headers, [""] * 3, texts, texts, None, [""] * 3, whole=True)
-        for one, given in zip(both, (records, columns), strict=True):
+        for one, given in zip(both, (records, columns_of(records)), strict=True):
             one.follow(given, at(OPENED_S + 20))
         assert vars(both[0]) == vars(both[1])
 
@@ -71,6 +74,13 @@ def test_5_8_what_was_shown_before_is_of_a_snapshot_that_begins_anew(again: int)
     read = snapshot(5, 7, 9)
     assert not read.begins_anew
     read.follow([record(again)], at(OPENED_S + 2))
+    assert read.begins_anew
+
+
+def test_5_8_what_comes_again_behind_columns_of_new_records_was_not_sent_twice() -> None:
+    read = snapshot(5)
+    read.follow(columns_of([record(2_001), record(2_002)]), at(OPENED_S + 2))
+    read.follow([record(5)], at(OPENED_S + 3))
     assert read.begins_anew
 
 

@@ -8,10 +8,10 @@ import pytest
 from instep.model.messages import MessageHeader
 from instep.model.ranges import Ranges
 from instep.sequencing.effects import SequenceFailed
-from instep.sequencing.events import Cancel, Fill, GiveUp
+from instep.sequencing.events import Cancel, Fault, Fill, GiveUp
 from instep.sequencing.gaps import GapPolicy, LastResort
 from instep.sequencing.sequencer import Sequencer
-from instep.sequencing.settings import SequencerSettings
+from instep.sequencing.settings import FaultPolicy, SequencerSettings
 from instep.sequencing.state import SequencerState
 from instep.sequencing.transitions import Refusal, SequencePhase, SequenceRefusedError
 from tests.instep.sequencing.sequencer_kit import (
@@ -164,3 +164,14 @@ def test_a_number_far_ahead_costs_nothing() -> None:
     assert len(msgspec.json.encode(sequencer.checkpoint())) < 500
     assert sequencer.tick(T0_US + 3600 * US).deliver == [top]
     assert refusals(received(sequencer, top + 1)) == [(top + 1, Refusal.OUT_OF_RANGE)]
+
+
+def test_s6_what_was_delivered_or_came_anew_does_not_expire_by_its_first_deadline() -> None:
+    sequencer = Sequencer(SequencerSettings(fault_policy=FaultPolicy.WAIT))
+    sequencer.receive(numbered(2, 4, expires_at_us=T0_US + US), T0_US)
+    sequencer.receive(numbered(1), T0_US)
+    decide(sequencer, Fault(4, Refusal.UNPROCESSABLE))
+    sequencer.receive(numbered(4, expires_at_us=T0_US + 3 * US), T0_US)
+    outcome = sequencer.tick(T0_US + 2 * US)
+    assert (outcome.dropped, outcome.ended) == ([], [])
+    assert sequencer.tick(T0_US + 3 * US).dropped == [4]

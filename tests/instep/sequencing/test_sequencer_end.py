@@ -19,6 +19,7 @@ from instep.sequencing.events import (
     GiveUp,
     Last,
     Reset,
+    Resume,
     Terminate,
 )
 from instep.sequencing.gaps import GapPolicy
@@ -251,6 +252,21 @@ def test_what_comes_with_the_failure_is_refused_and_not_kept() -> None:
         "1",
         "3-4 (failed),5 (expired)",
     )
+
+
+def test_s7_a_copy_of_what_came_anew_after_a_fault_is_compared_with_that() -> None:
+    fails = SequencerSettings(
+        fault_policy=FaultPolicy.WAIT,
+        gap_policy=GapPolicy.FAIL,
+        incomplete=IncompleteBehavior.FAULT,
+    )
+    sequencer = Sequencer(fails)
+    sequencer.receive(numbered(2, content=b"old"), T0_US)
+    sequencer.tick(sequencer.due_us() or 0)
+    decide(sequencer, Resume())
+    assert sequencer.receive(numbered(1, 2, content=b"new"), T0_US).deliver == [1, 2]
+    assert sequencer.receive(numbered(2, content=b"new"), T0_US).deviations == []
+    assert sequencer.receive(numbered(2, content=b"old"), T0_US).deviations != []
 
 
 def test_new_content_may_come_with_the_event_that_drops_the_old() -> None:

@@ -57,6 +57,14 @@ def test_s9_what_came_over_the_wire_is_durable_before_message_1() -> None:
     assert sequencer.due_us() is None, "a reset begins a new life"
 
 
+def test_s10_a_sequence_that_was_reset_and_gets_nothing_more_is_idle() -> None:
+    sequencer = Sequencer.open(SequencerSettings(idle_timeout_s=60.0), T0_US)
+    decide(sequencer, Reset(), T0_US + 30 * US)
+    assert sequencer.due_us() == T0_US + 90 * US
+    outcome = reopened(sequencer).tick(T0_US + 90 * US)
+    assert outcome.effects == [SequenceEnded(SequenceEvent.IDLE)]
+
+
 def test_a_sequence_that_would_have_expired_is_not_opened() -> None:
     with pytest.raises(SequenceRefusedError) as caught:
         Sequencer.open(SequencerSettings(), T0_US, expires_at_us=T0_US)

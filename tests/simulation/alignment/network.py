@@ -214,6 +214,8 @@ class SimFeed(Feed):
         """Whether records have left the provider: no Pong overtakes them …"""
         self._delivered = 0
         self._partitions: set[int] = set()
+        self._came: list[LogRecord] = []
+        """What this connection has brought."""
         self._fragmented = False
         """… but between the fragments of a message."""
         self._listener = Listener(str(next(_clients)), "", self.cut)
@@ -236,9 +238,24 @@ class SimFeed(Feed):
         if self._probes or self._log.log is not self._instance.stream.log:
             return
         self._world.count("restarted without closing")
+        self._restart_shows_nothing()
         self._log = LogReader(self._instance.stream, None, self._edge, self._world.now())
         self._world.checks.restarted(self._instance)
         self._listener.wake.set()
+
+    def _restart_shows_nothing(self) -> None:
+        """A snapshot that is begun anew shows it by what it states again: not where all that the
+        first one had shown of before the opening was changed (docs/topics/alignment.md).
+        """
+        if self._world.log_options.storage != "emulated":
+            return
+        before_s = (self._opened_us - self.clock_error_us) / 1_000_000 - 1
+        # The last one may be a frame that was sent twice.
+        old = {one.ordinal for one in self._came[:-1] if one.appended_s < before_s}
+        entities = self._instance.stream.entities.values()
+        if not any(one.record is not None and one.record.ordinal in old for one in entities):
+            self._world.must_realign = True
+            self._world.trace("nothing that the snapshot has shown comes again")
 
     def cut(self) -> None:
         self._is_cut = True
@@ -353,8 +370,8 @@ class SimFeed(Feed):
                 self._world.missed(record, "malformed")
                 data = data[: len(data) // 2]
             frames.append(data)
-            if not self._probes:
-                self._world.checks.came(self._instance, self._opened_us, record)
+            self._came.append(record)
+            self._world.checks.came(self._instance, self._opened_us, record)
             if faults.duplicate_p and chance() < faults.duplicate_p:
                 frames.append(data)
         if not frames:

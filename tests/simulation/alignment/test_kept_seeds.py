@@ -67,6 +67,7 @@ KEPT_PRESENT = {
     7000086: "one partition began at its oldest record, and another one was taken for begun there",
     7100994: "the simulation took two attempts of one second for one that had not begun",
     7101429: "the simulation missed the end in a batch that went back behind it",
+    40005343: "a snapshot was begun anew, and nothing of the first one came again: not promised",
     200625: "a log was found empty, and the next one taken for the one before the empty one",
 }
 
