@@ -275,7 +275,12 @@ def write_records(  # noqa: PLR0913 - three callers, one way to write
 
     if not stream.mixed or stream.change_only or not all_whole(records):
         return write(records)
-    if not (separate or stream.shared_classes or shared_keys.are_within(records)):
+    if not (
+        separate
+        or stream.shared_classes
+        or shared_keys.are_within(records)
+        or shared_keys.end_another(connection, dialect, stream.no, records)
+    ):
         written = write(records)
         if not written.whole and shared_keys.are_met(connection, dialect, stream.no, records):
             raise SharedKeyError

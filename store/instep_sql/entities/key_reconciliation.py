@@ -189,12 +189,10 @@ class _Rows:
             if self.is_of_another_class(record):
                 return self._of_its_class(record)[:1]
             # A header-only end may name the entity by its uuid, or by its address.
-            return [row] if row else (self._named(record.key, record) or self._at(record.key))[:1]
-        rows = [
-            row
-            for row in self._named(record.uuid, record)
-            if (record.ends and not record.entity_class) or row.entity_class == record.entity_class
-        ]
+            return [row] if row else (self._named(record.key, record) or self._at(record))[:1]
+        rows = self._named(record.uuid, record)
+        if not (record.ends or record.entity_class):
+            rows = [row for row in rows if not row.entity_class]
         named = [row for row in rows if row.key == record.key]
         parents = _parents_of(record)
         if named and (record.token or len(rows) == 1 or parents.begin(record.key)):
@@ -239,10 +237,12 @@ class _Rows:
         return record.key
 
     def _named(self, uuid: str, record: Record) -> list[_Row]:
-        """The rows of this uuid. One that shares its key is not meant by the key alone."""
+        """The rows of this uuid, of the class that the record states. One that shares its key is not
+        meant by the key alone.
+        """
         rows = self.by_uuid.get(folded_uuid(uuid), ())
         if record.entity_class:
-            return list(rows)
+            return [row for row in rows if row.entity_class == record.entity_class]
         return [row for row in rows if row.key != shared_key(record.key, row.entity_class)]
 
     def shares_key(self, record: Record) -> bool:
@@ -252,10 +252,10 @@ class _Rows:
         rows = self.by_uuid[folded_uuid(record.uuid)]
         return len(rows) > 1 and any(row.entity_class != record.entity_class for row in rows)
 
-    def _at(self, key: str) -> list[_Row]:
+    def _at(self, record: Record) -> list[_Row]:
         """The rows at the place of a key that is a whole address."""
-        rows = self.by_uuid.get(folded_uuid(_uuid_in(key)), ())
-        return [row for row in rows if row.parents.begin(key)]
+        rows = self._named(_uuid_in(record.key), record)
+        return [row for row in rows if row.parents.begin(record.key)]
 
 
 class _Parents(msgspec.Struct, rename="kebab"):

@@ -12,6 +12,7 @@ shared key, the transaction is run again, and from then on each commit of the st
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import compress
 from typing import Final
 
 from msgspec.structs import replace
@@ -28,7 +29,7 @@ from instep_sql.entities.key_reconciliation import (
 )
 from instep_sql.entities.streams import StreamRow
 
-__all__ = ["are_met", "are_within", "separate"]
+__all__ = ["are_met", "are_within", "end_another", "separate"]
 
 _FOUND: Final = "SELECT key, class FROM instep_entity WHERE stream_no = :no AND key IN {members}"
 _ANSWERED: Final = "DELETE FROM instep_tombstone WHERE stream_no = :no AND key = :key"
@@ -64,6 +65,25 @@ def are_met(connection: Connection, dialect: Dialect, no: int, records: Sequence
         one.entity_class and stored.get(one.key, one.entity_class) not in ("", one.entity_class)
         for one in records
         if not one.ends
+    )
+
+
+def end_another(
+    connection: Connection, dialect: Dialect, no: int, records: Sequence[Record]
+) -> bool:
+    """Whether a key that ends with these records is that of a row of another class than they state.
+    The row would be gone before `are_met` could see it.
+    """
+    if isinstance(records, RecordColumns):
+        ended = set(compress(records.keys, records.ends))
+    else:
+        ended = {one.key for one in records if one.ends}
+    if not ended:
+        return False
+    stored = _classes(connection, dialect, no, ended)
+    return bool(stored) and any(
+        one.entity_class and stored.get(one.key, one.entity_class) not in ("", one.entity_class)
+        for one in records
     )
 
 

@@ -124,6 +124,49 @@ async def test_two_classes_of_a_baseline_stay_two_when_a_record_comes(stage: Sta
         assert (await deviations(at))["key-shared"] >= 1
 
 
+END_OF_NODE = [
+    pytest.param([end_record("x", 5, RecordType.TOMBSTONE, entity_class="NODE")], id="tombstone"),
+    pytest.param([end_record("x", 5, entity_class="NODE", uuid="x")], id="with its uuid"),
+    pytest.param(
+        [
+            end_record("x", 5, entity_class="NODE", uuid="x"),
+            end_record("x", 6, RecordType.TOMBSTONE, entity_class="NODE"),
+        ],
+        id="both",
+    ),
+]
+
+
+@pytest.mark.parametrize("ends", END_OF_NODE)
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("mode", list(Mode))
+async def test_what_states_its_class_ends_no_other(
+    stage: Stages, ends: list[Record], *, at_once: bool, mode: Mode
+) -> None:
+    """However the log is cut, and though what ended was made and ended in one commit."""
+    stream = stream_info(mode=mode, classes=("NODE", "DEVICE"))
+    uuid = {"uuid": "x"} if mode is Mode.BASELINE else {}
+    made = [device(1, **uuid), node(2, **uuid)]
+    async with stage(stream=stream) as at:
+        by_uuid = mode is Mode.BASELINE
+        await at.commit(made[0], by_uuid=by_uuid)
+        for batch in [[made[1], *ends]] if at_once else [[one] for one in (made[1], *ends)]:
+            await at.commit(*batch, by_uuid=by_uuid)
+        assert await classes(at) == [("DEVICE", "device")]
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+async def test_the_end_of_a_class_that_is_not_stored_ends_nothing(
+    stage: Stages, mode: Mode
+) -> None:
+    stream = stream_info(mode=mode, classes=("NODE", "DEVICE"))
+    async with stage(stream=stream) as at:
+        by_uuid = mode is Mode.BASELINE
+        await at.commit(device(1, uuid="x" if by_uuid else ""), by_uuid=by_uuid)
+        await at.commit(end_record("x", 5, entity_class="NODE"), by_uuid=by_uuid)
+        assert await classes(at) == [("DEVICE", "device")]
+
+
 def _fields(record: Record) -> dict[str, Any]:
     return {name: getattr(record, name) for name in record.__struct_fields__}
 
