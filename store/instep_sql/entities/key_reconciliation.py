@@ -20,7 +20,7 @@ from sqlalchemy import Connection, text
 
 from instep.model.alike import agrees, completed
 from instep.model.columns import all_whole
-from instep.model.entities import folded_uuid, is_uuid
+from instep.model.entities import folded_uuid
 from instep.model.json_merge import prefixes
 from instep.model.ordering import is_later, supersedes
 from instep.model.position import Phase, Position
@@ -30,6 +30,7 @@ from instep_sql.engine.bulk_writes import StoredTable, excluded, typed
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.entities import change_only, unproven
 from instep_sql.entities.streams import StreamRow
+from instep_sql.entities.uuid_case import other_spellings
 from instep_sql.stored_entities import StoredRecord, find_headers, find_records
 
 __all__ = [
@@ -52,9 +53,6 @@ _token: Final = attrgetter("token")
 _ends: Final = attrgetter("ends")
 _RENAME: Final = text("UPDATE instep_entity SET key = :new WHERE stream_no = :no AND key = :old")
 _REMOVE: Final = text("DELETE FROM instep_entity WHERE stream_no = :no AND key = :key")
-_UPPER_CASE: Final = text("""
-    SELECT 1 FROM instep_entity WHERE stream_no = :no AND uuid <> lower(uuid) LIMIT 1
-""")
 _UNCLAIMED: Final = text("""
     SELECT sum(CASE WHEN token = '' THEN 1 ELSE 0 END) AS unclaimed,
            sum(CASE WHEN token <> '' AND uuid = key THEN 1 ELSE 0 END) AS by_uuid,
@@ -237,8 +235,8 @@ class _Rows:
         return record.key
 
     def _named(self, uuid: str, record: Record) -> list[_Row]:
-        """The rows of this uuid, of the class that the record states. One that shares its key is not
-        meant by the key alone.
+        """The rows of this uuid, of the class that the record states. One that shares its key is
+        not meant by the key alone.
         """
         rows = self.by_uuid.get(folded_uuid(uuid), ())
         if record.entity_class:
@@ -346,7 +344,7 @@ def _reconcile_keys(  # noqa: C901 - one step after the other
     names = {r.key for r in records} | {r.uuid or _uuid_in(r.key) for r in records} - {""}
     names.update(_unshared(record) for record in records if record.ends)
     names.update(*(prefixes(record.key) for record in records if not record.whole))
-    names |= _other_spellings(connection, stream, names)
+    names |= other_spellings(connection, dialect, stream, names)
     counts = position.phase is Phase.ALIGNED and position.unproven > 0
     rows = _Rows(find_headers(connection, dialect, stream.no, names), counts=counts)
     ended = _by_name(find_tombstones(connection, dialect, stream.no, names))
@@ -457,21 +455,6 @@ def _is_change(record: Record, known_keys: Collection[str]) -> bool:
     return not record.whole and any(
         prefix in known_keys or prefix == record.uuid for prefix in prefixes(record.key)
     )
-
-
-def _other_spellings(connection: Connection, stream: StreamRow, names: Collection[str]) -> set[str]:
-    """How these uuids may be spelled in the store: the case does not matter (RFC 4122 3). Asked for
-    only where some are in upper case, which is seldom.
-    """
-    uuids = {name: folded for name in names if (folded := folded_uuid(name)) != name}
-    if stream.upper_case is None:
-        found = connection.execute(_UPPER_CASE, {"no": stream.no}).first()
-        stream.upper_case = found is not None
-    if uuids:
-        stream.upper_case = True
-    if not stream.upper_case:
-        return set()
-    return {*uuids.values(), *(name.upper() for name in names if is_uuid(name))}
 
 
 def _by_name(ends: Iterable[Tombstone]) -> dict[str, list[Tombstone]]:
