@@ -18,9 +18,10 @@ _NOTHING: Final = object()
 def alike(left: bytes | bytearray, right: bytes | bytearray, contained: AbstractSet[str]) -> bool:
     """Whether two JSON texts state the same of an entity (A13).
 
-    The order of object members does not matter, nor the case of a uuid. Neither does the order of a list whose elements
-    each have an identity (see `by_identity`). Members in `contained` hold entities with records of
-    their own, and are left out. A text that is not JSON equals only its own bytes.
+    The order of object members does not matter, nor the case of a uuid. Neither does the order of a
+    list whose elements each have an identity (see `by_identity`). Members in `contained` hold
+    entities with records of their own, and are left out. A text that is not JSON equals only its
+    own bytes.
     """
     if left == right:
         return True
