@@ -90,9 +90,8 @@ class PartialEntity:
         self.key = key
         self.parts = _in_log_order(parts)
 
-    def state(self, record: Record, position: Position, *, known: bool = False) -> Record | None:
-        """Apply a statement and return the whole record of the entity. `known`: what the entity was
-        before is stored whole (`PartialUpdates.knows_all`).
+    def state(self, record: Record, position: Position) -> Record | None:
+        """Apply a statement and return the whole record of the entity.
 
         None where a newer one is known (A3). Raises `UnresolvedError`; `RecursionError` for a
         body too deep to merge; the entity is then as before.
@@ -118,7 +117,7 @@ class PartialEntity:
             elif (
                 stored is not None
                 and not stored.record.ends
-                and (known or _is_of_this_reading(stored, position))
+                and _is_of_this_reading(stored, position)
             ):
                 merged = merge(decode_object(stored.record.body), decode_object(record.body))
                 record = replace(record, body=msgspec.json.encode(merged))
@@ -289,11 +288,11 @@ def _changed(entity: PartialEntity, change: Record) -> Record:
 
 
 def _is_of_this_reading(part: EntityPart, position: Position) -> bool:
-    """Whether the attempt has stated the part. A lineage below 0 is that of one delivery, which
-    came in order on the connection of the attempt (A21).
+    """Whether the attempt has stated the part, or a baseline has. A lineage below 0 is that of one
+    delivery, which came in order on the connection of the attempt (A21).
     """
     same_log = part.lineage == position.lineage or min(part.lineage, position.lineage) < 0
-    return same_log and part.attempt == position.attempt
+    return not part.record.token or (same_log and part.attempt == position.attempt)
 
 
 def _states_nothing(parts: Iterable[EntityPart]) -> bool:
@@ -364,7 +363,7 @@ class PartialUpdates:
             return self.owner[key]
         uuid = stated_uuid(record)
         if uuid:
-            return self._named(uuid, record.entity_class)
+            return self.named(uuid, record.entity_class)
         return next((prefix for prefix in prefixes(key) if prefix in self.entities), None)
 
     def add(self, key: str, entity_class: str, uuid: str) -> None:
@@ -374,7 +373,16 @@ class PartialUpdates:
         if uuid:
             self._key_of.setdefault(folded_uuid(uuid), {})[entity_class] = key
 
-    def _named(self, uuid: str, entity_class: str) -> str | None:
+    def forget(self, key: str, uuids: Iterable[str]) -> None:
+        """An entity that had these uuids does not exist any more."""
+        self.entities.discard(key)
+        self.class_of.pop(key, None)
+        for uuid in map(folded_uuid, uuids):
+            left = {of: one for of, one in self._key_of.pop(uuid, {}).items() if one != key}
+            if left:
+                self._key_of[uuid] = left
+
+    def named(self, uuid: str, entity_class: str) -> str | None:
         """The key of the entity of this class and uuid. A statement without a class is about the
         only one that has the uuid.
         """
@@ -418,15 +426,16 @@ class PartialUpdates:
         entity = self.touched.get(target)
         if entity is None:
             entity = self.touched[target] = PartialEntity(target, [])
-        whole = entity.state(record, position, known=self.knows_all)
+        whole = entity.state(record, position)
         self.changed.add(target)
+        if target not in self.entities or not self.class_of.get(target):
+            self.class_of[target] = record.entity_class
         self.entities.add(target)
         self.unknown.pop(record.key, None)
         self._ended.discard(record.key)
         self.owner[record.key] = target
-        self.class_of[target] = self.class_of.get(target) or record.entity_class
         # A uuid that only a body states is not kept: it must not matter where a batch ends.
-        if record.uuid and self._named(record.uuid, record.entity_class) is None:
+        if record.uuid and self.named(record.uuid, record.entity_class) is None:
             self.add(target, record.entity_class, record.uuid)
         return whole
 
@@ -444,7 +453,6 @@ class PartialUpdates:
         self.changed.add(target)
         if whole is not None and whole.ends:
             self.entities.discard(target)
-            self.class_of.pop(target, None)
         for key in own:
             # A key whose part has ended may be that of another entity's next.
             part = entity.parts.get(key)
