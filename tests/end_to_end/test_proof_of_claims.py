@@ -135,7 +135,7 @@ async def test_a17_no_attempt_is_made_only_because_records_were_unreadable(
     log = [node(name, n, now) for n, name in enumerate(NAMES)] if storage == "COMPACTED" else []
     served = SmallProvider("NODE", log=log, storage=storage)
     served.shows(*NAMES)
-    bad = {"log-append-time-stamp": "unknown"}
+    bad: dict[str, Any] = {"log-append-time-stamp": "unknown"}
     async with following(served, tmp_path) as (consumer, reader):
         await becomes(reader, *NAMES)
         served.say(node("n5", len(served.log), second_now()))

@@ -136,7 +136,7 @@ async def test_a22_a_service_whose_last_record_cannot_be_read_is_not_installed(
         await consumer.aligned(TIMEOUT_S)
         services = ConnectivityServices(source, store.reader, poll_s=0.02)
         assert await services.wait("s", timeout_s=TIMEOUT_S)
-        bad = {"log-append-time-stamp": "unknown"}
+        bad: dict[str, Any] = {"log-append-time-stamp": "unknown"}
         served.say(stated(1, "s", "CONNECTIVITY_SERVICE", {"uuid": "s"}, parent=[], **bad))
         async with asyncio.timeout(TIMEOUT_S):
             while not [one async for one in store.reader.entities(unproven=True)]:

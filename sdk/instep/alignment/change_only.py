@@ -367,7 +367,7 @@ class PartialUpdates:
         return next((prefix for prefix in prefixes(key) if prefix in self.entities), None)
 
     def add(self, key: str, entity_class: str, uuid: str) -> None:
-        """An entity that exists."""
+        """Note an entity that exists, by its key and, where it has one, its uuid."""
         self.entities.add(key)
         self.class_of[key] = entity_class
         if uuid:
