@@ -191,6 +191,9 @@ class ConnectivityServices:
             nonlocal seen
             if stored is not None and before is not None and _same(stored, before):
                 return False
+            if stored is not None and not stored.proven:
+                # A newer statement of it may be one that cannot be read (A17).
+                return False
             found = None if stored is None else _members(stored)
             if found is None and seen is not None:
                 raise ServiceFailedError(
@@ -327,6 +330,8 @@ class ConnectivityServices:
                 came = "was not stated by any stream"
                 if found is not None:
                     came = f"is {_states(found, wanted or IN_SERVICE)}, as last stated,"
+                if stored is not None and not stored.proven:
+                    came += f" and unproven ({stored.unproven}),"
                 came += f" (and {stale})" if stale else ""
                 raise ServiceTimeoutError(
                     f"the service {came} when its time had passed",

@@ -31,9 +31,11 @@ from instep_sql import fencing
 from instep_sql.derived.reading import pages_of
 from instep_sql.engine import schema
 from instep_sql.engine.database import Database
+from instep_sql.engine.dialect import json_array
 from instep_sql.engine.registry import dialect_of
 from instep_sql.entities import quarantine, streams, sweep_approvals
 from instep_sql.entities.journal_epochs import JournalEpochs, read_epochs
+from instep_sql.entities.uuid_case import spellings
 from instep_sql.handlers.failed_changes import (
     FailedChange,
     HandlerStatus,
@@ -211,12 +213,14 @@ class SqlReader(MessageReading, SweepReader, RetirementReader, LeaseReader, Stor
         key: str | None = None,
         unproven: bool = False,
     ) -> AsyncIterator[StoredEntity]:
-        """Iterate over the entities, in the order of their first commit; only the `unproven`."""
+        """Iterate over the entities, in the order of their first commit; only the `unproven`. A
+        `key` that is a uuid may be in upper or lower case.
+        """
         wanted = {
             "consumer": ("s.consumer", consumer),
             "stream": ("s.stream", stream),
             "class": ("t.class", entity_class),
-            "key": ("t.key", key),
+            "key": ("t.key", None if key is None else spellings(key)),
         }
         owner, only = _OF_STREAM_WITH_PROOF, f" AND {IS_UNPROVEN}" if unproven else ""
         async for row in self._pages("instep_entity", "id", 0, wanted, owner, also=only):
@@ -554,7 +558,13 @@ class SqlReader(MessageReading, SweepReader, RetirementReader, LeaseReader, Stor
         also: str = "",
     ) -> AsyncIterator[Row[Any]]:
         given = {name: value for name, (_, value) in wanted.items() if value is not None}
-        conditions = "".join([f" AND {wanted[name][0]} = :{name}" for name in given]) + also
+        conditions = also
+        for name, value in given.items():
+            if isinstance(value, set):
+                conditions += f" AND {wanted[name][0]} IN {self._dialect.members(name)}"
+                given[name] = json_array(value)
+            else:
+                conditions += f" AND {wanted[name][0]} = :{name}"
         query = _PAGE.format(table=table, id=order, conditions=conditions, owner=owner)
         async for row in self._paged(query, order, after, given, check):
             yield row

@@ -6,12 +6,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from instep import Consumer
+from instep.alignment.audit import Finding
 from instep_sql import SqlStore
 from instep_sql.reader import SqlReader
 from instep_tapi.derivations import references
@@ -164,6 +166,33 @@ async def test_rfc_4122_3_upper_case_in_the_get_and_lower_case_in_the_stream(
         served.say(stated(1, LOWER, "NODE", {"uuid": LOWER}, parent=address))
         await becomes(reader, [("NODE", LOWER)])
         assert (await deviations(reader))["uuid-case"] == 1
+
+
+MIXED = "AAAAaaaa-0000-4000-8000-00000000000a"
+
+
+@pytest.mark.parametrize(("shown", "said"), list(permutations((UPPER, LOWER, MIXED), 2)))
+async def test_rfc_4122_3_audits_places_and_references_ask_for_no_case(
+    tmp_path: Path, shown: str, said: str
+) -> None:
+    """The GET, the stream and those who refer to it spell the uuid of a node differently."""
+    served = SmallProvider("NODE", "LINK")
+    served.shows(shown)
+    refers = {"uuid": "l", "node-edge-point": [{"node-uuid": shown}, {"node-uuid": said}]}
+    async with following(served, tmp_path, references=True) as (consumer, reader):
+        served.say(
+            stated(1, said, "NODE", {"uuid": said}, parent=["topology-uuid:t"]),
+            stated(2, "l", "LINK", refers, parent=["topology-uuid:t", f"node-uuid:{shown}"]),
+        )
+        await becomes(reader, [("LINK", "l"), ("NODE", said)])
+        found: list[Finding] = []
+        await consumer.audit(found=found.append)
+        # No GET shows the link.
+        assert [one for one in found if one.key != "l"] == []
+        for uuid in (shown, said):
+            assert [one.key async for one in references.referrers(reader, uuid)] == ["l"]
+            assert [one.key async for one in references.children(reader, uuid)] == ["l"]
+        assert [one async for one in references.dangling(reader)] == []
 
 
 @pytest.mark.parametrize(

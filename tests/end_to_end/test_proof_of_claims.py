@@ -125,6 +125,34 @@ async def test_a20_a_stream_under_another_uuid_is_read_though_the_old_one_stays_
         await rests(store.reader, *NAMES[:4])
 
 
+@pytest.mark.parametrize("storage", ["COMPACTED", "TRUNCATED", "FULL_HISTORY"])
+@pytest.mark.parametrize("cut", [True, False])
+async def test_a17_no_attempt_is_made_only_because_records_were_unreadable(
+    tmp_path: Path, storage: str, cut: bool
+) -> None:
+    """They came alone, and each explains the offset that is missing behind them (A18)."""
+    now = second_now()
+    log = [node(name, n, now) for n, name in enumerate(NAMES)] if storage == "COMPACTED" else []
+    served = SmallProvider("NODE", log=log, storage=storage)
+    served.shows(*NAMES)
+    bad: dict[str, Any] = {"log-append-time-stamp": "unknown"}
+    async with following(served, tmp_path) as (consumer, reader):
+        await becomes(reader, *NAMES)
+        served.say(node("n5", len(served.log), second_now()))
+        await asyncio.sleep(0.3)
+        served.say(*(node("n0", len(served.log) + n, **bad) for n in range(3)))
+        await asyncio.sleep(0.3)
+        if cut:
+            served.cut()
+            await asyncio.sleep(0.5)
+        served.shows(*NAMES, "new")
+        served.say(node("new", len(served.log), second_now()))
+        await rests(reader, *NAMES, "new")
+        [stream] = consumer.health().streams
+        assert (stream.attempt, stream.phase) == (1, "aligned")
+        assert [one.key async for one in reader.entities(unproven=True)] == ["n0"]
+
+
 @pytest.mark.parametrize("offsets", [True, False])
 async def test_a2_a_snapshot_is_no_continuation(tmp_path: Path, offsets: bool) -> None:
     """Emulated compaction (3.19.2): the token is older than the retention, however short the loss.

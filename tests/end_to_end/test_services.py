@@ -30,6 +30,7 @@ from instep_tapi import (
 )
 from instep_tapi_provider import AuthSettings, Provider, ProviderSettings, StreamSettings
 from tests.end_to_end.site_kit import QUICK, network
+from tests.instep_tapi.small_provider_kit import SmallProvider, serving, stated
 
 pytestmark = pytest.mark.asyncio
 SERVICE = {"tapi-connectivity:layer-protocol-name": "PHOTONIC_MEDIA", "uuid": "s/1 ü"}
@@ -120,6 +121,28 @@ async def test_a_service_that_is_not_in_time_says_how_far_it_came(tmp_path: Path
         assert late.value.data["service"] in (None, here.truth()[late.value.where])
         with pytest.raises(ServiceTimeoutError):
             await here.services.delete("s/1 ü", timeout_s=0.2)
+
+
+async def test_a22_a_service_whose_last_record_cannot_be_read_is_not_installed(
+    tmp_path: Path,
+) -> None:
+    """What is stored of it is INSTALLED, and unproven."""
+    served = SmallProvider("CONNECTIVITY_SERVICE", storage="COMPACTED")
+    installed = {"lifecycle-state": "INSTALLED", "operational-state": "ENABLED"}
+    one = stated(0, "s", "CONNECTIVITY_SERVICE", {"uuid": "s", **installed}, parent=[])
+    served.say(one)
+    store = SqlStore(f"sqlite:///{tmp_path}/store.db")
+    async with serving(served) as source, Consumer("test", source, store, QUICK) as consumer:
+        await consumer.aligned(TIMEOUT_S)
+        services = ConnectivityServices(source, store.reader, poll_s=0.02)
+        assert await services.wait("s", timeout_s=TIMEOUT_S)
+        bad: dict[str, Any] = {"log-append-time-stamp": "unknown"}
+        served.say(stated(1, "s", "CONNECTIVITY_SERVICE", {"uuid": "s"}, parent=[], **bad))
+        async with asyncio.timeout(TIMEOUT_S):
+            while not [one async for one in store.reader.entities(unproven=True)]:
+                await asyncio.sleep(0.02)
+        with pytest.raises(ServiceTimeoutError, match="unproven"):
+            await services.wait("s", timeout_s=0.5)
 
 
 async def test_a_service_that_the_provider_gives_up_has_failed(tmp_path: Path) -> None:

@@ -20,10 +20,14 @@ from instep.ports import Source
 from instep.runtime.health import ConsumerEvent, ConsumerState
 from instep.runtime.workers.consumer import MultiProcessConsumer
 from instep.runtime.workers.process import WorkerLostError
+from instep_sql import SqlStore
 from instep_sql.plugin import sink as sql
+from instep_sql.reader import SqlReader
 from instep_tapi.facts.names import StreamState
 from instep_tapi_provider import AuthSettings, Provider, ProviderSettings, StreamSettings
 from tests.end_to_end.site_kit import Site, network, site, until
+from tests.instep_tapi.hostile_kit import hostile
+from tests.instep_tapi.small_provider_kit import SmallProvider, node
 from tests.postgres_kit import Missing, serving
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(180)]
@@ -96,21 +100,24 @@ def consumer(
     stale_s: float = 10.0,
     kill_s: float = 120.0,
 ) -> MultiProcessConsumer:
-    file = folder / "instep.toml"
-    url, store = here.provider.url, store or here.url
-    file.write_text(
-        CONFIG.format(
-            url=url,
-            store=store,
-            workers=workers,
-            sink=sink,
-            token=token,
-            order=order,
-            attempts=attempts,
-            stale_s=stale_s,
-            kill_s=kill_s,
-        )
+    return configured(
+        folder,
+        url=here.provider.url,
+        store=store or here.url,
+        workers=workers,
+        sink=sink,
+        token=token,
+        order=order,
+        attempts=attempts,
+        stale_s=stale_s,
+        kill_s=kill_s,
     )
+
+
+def configured(folder: Path, **values: object) -> MultiProcessConsumer:
+    file = folder / "instep.toml"
+    usual = {"workers": 2, "sink": "", "token": "", "order": "", "attempts": 0}
+    file.write_text(CONFIG.format(**{**usual, "stale_s": 10.0, "kill_s": 120.0, **values}))
     (one,) = load(file).consumers
     source = build_source(one.source)
     assert isinstance(source, Source)
@@ -357,3 +364,28 @@ async def test_a_sink_that_serves_one_process_is_refused(tmp_path: Path) -> None
         with pytest.raises(ConfigurationError) as refused:
             consumer(here, tmp_path, store="sqlite://")
         assert refused.value.where.endswith("consumers[0].workers")
+
+
+async def test_a20_a_stream_under_another_uuid_is_read_though_the_old_one_stays_open(
+    tmp_path: Path,
+) -> None:
+    """Nothing is ever said on the old connection again, and nobody closes it."""
+    names = [f"n{n}" for n in range(6)]
+    log = [node(name, n) for n, name in enumerate(names)]
+    provider = SmallProvider("NODE", log=log, storage="COMPACTED")
+    url = f"sqlite:///{tmp_path}/store.db"
+
+    async def become(reader: SqlReader, wanted: list[str]) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            while sorted([one.key async for one in reader.entities()]) != wanted:
+                await asyncio.sleep(0.1)
+
+    async with hostile(provider.serve) as address:
+        made = configured(tmp_path, url=address, store=url, token="any")
+        async with running(made):
+            reader = SqlStore(url).reader
+            await made.aligned(TIMEOUT_S)
+            await become(reader, names)
+            provider.path, provider.stream = "/another", {"uuid": "v"}
+            provider.log = [node(name, n, 60, "new") for n, name in enumerate(names[:4])]
+            await become(reader, names[:4])

@@ -7,7 +7,13 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from instep.model.entities import Ancestor, Reference, Skeleton, StoredEntity
+from instep.model.entities import (
+    Ancestor,
+    Reference,
+    Skeleton,
+    StoredEntity,
+    folded_uuid,
+)
 from instep.ports.derivation import (
     Column,
     ColumnType,
@@ -172,7 +178,7 @@ class References(EntityDerivation):
     """One row for each ancestor of an entity, and for each `*-uuid` leaf of its body."""
 
     name = "references"
-    version = "2"
+    version = "3"
     words = "references"
     options = ReferenceOptions
     tables = (_PLACES, _REFERENCES_TABLE)
@@ -217,7 +223,7 @@ async def children(
     `ConfigurationError` for a store that cannot keep them. Several consumers of one store may know
     one uuid: `consumer` selects one of them.
     """
-    given = {"uuid": uuid, "depth": _ANY_DEPTH if depth is None else depth}
+    given = {"uuid": folded_uuid(uuid), "depth": _ANY_DEPTH if depth is None else depth}
     rows = reader.derived(
         derivation.name, "children", **given, entity_class=entity_class, consumer=consumer
     )
@@ -239,7 +245,7 @@ async def children(
 
 async def path(reader: StoreReader, uuid: str, *, consumer: str | None = None) -> list[Ancestor]:
     """What contains the entity with this uuid, stored or not: highest first, without itself."""
-    rows = reader.derived(derivation.name, "path", uuid=uuid, consumer=consumer)
+    rows = reader.derived(derivation.name, "path", uuid=folded_uuid(uuid), consumer=consumer)
     return [
         Ancestor(name=row["name"], uuid=row["uuid"], known=bool(row["known"])) async for row in rows
     ]
@@ -249,7 +255,7 @@ async def references(
     reader: StoreReader, uuid: str, *, consumer: str | None = None
 ) -> AsyncIterator[Reference]:
     """What the entity with this uuid refers to."""
-    async for row in reader.derived(derivation.name, uuid=uuid, consumer=consumer):
+    async for row in reader.derived(derivation.name, uuid=folded_uuid(uuid), consumer=consumer):
         yield _reference(row)
 
 
@@ -261,7 +267,7 @@ async def referrers(
     consumer: str | None = None,
 ) -> AsyncIterator[Reference]:
     """What refers to the entity with this uuid, stored or not."""
-    given = {"uuid": uuid, "entity_class": entity_class, "consumer": consumer}
+    given = {"uuid": folded_uuid(uuid), "entity_class": entity_class, "consumer": consumer}
     async for row in reader.derived(derivation.name, "referrers", **given):
         yield _reference(row)
 

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from instep.model.entities import folded_uuid
 from instep.model.storable import LONGEST_UUID_CHARS
 from instep_tapi.facts.members import UNREADABLE, read_json
 
@@ -31,14 +32,16 @@ _USUAL_BYTES: Final = 4_096
 
 
 def read_places(uuid: str, envelope: bytes, body: bytes) -> tuple[list[Place], list[Reference]]:
-    """The places and references of an entity, sorted; none where it cannot be read."""
+    """The places and references of an entity, sorted; none where it cannot be read. Their uuids are
+    in lower case: they are compared, and providers spell one uuid in both (RFC 4122 3).
+    """
     places = list(_places(*_addresses(envelope)))
     refers, has_id = b'-uuid"' in body, not uuid and b'"local-id"' in body
     document = read_json(body) if refers or has_id else None
     if has_id and isinstance(document, dict):
         uuid = _local_uuid(document.get("local-id"), places)
     if uuid and len(uuid) <= LONGEST_UUID_CHARS:
-        places.insert(0, (0, 0, "", uuid))
+        places.insert(0, (0, 0, "", _folded(uuid)))
     return places, _references(document, _named(body)) if refers else []
 
 
@@ -90,9 +93,15 @@ def _upwards(address: Any) -> list[tuple[str, str]]:
             value = f"{above}/{value}"
         if len(value) > LONGEST_UUID_CHARS:
             continue
-        above = value
-        upwards.append((name, value))
+        above = _folded(value)
+        upwards.append((name, above))
     return upwards[::-1]
+
+
+def _folded(place: str) -> str:
+    """A uuid, or the place of what has none, as it is compared."""
+    uuid, slash, local = place.partition("/")
+    return f"{folded_uuid(uuid)}{slash}{local}"
 
 
 def _local_uuid(local_id: Any, places: list[Place]) -> str:
@@ -121,7 +130,7 @@ def _references(document: Any, named: int) -> list[Reference]:
             if name[-5:] == "-uuid":
                 named -= 1
                 if kind is str and 0 < len(inner) <= LONGEST_UUID_CHARS - len(role) - len(name):
-                    found.add((role, name, inner))
+                    found.add((role, name, folded_uuid(inner)))
             if kind is dict or kind is list:
                 left.append((name, inner))
     # A database of the field stores no NUL, and JSON has it only escaped.

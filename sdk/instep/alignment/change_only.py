@@ -6,6 +6,8 @@ The specification has not developed CHANGE_ONLY fully. What is assumed here:
 
 - the first statement of a key in an alignment attempt is whole for that key, later ones are merged;
   where the first one is older than what is stored, the log is not compacted, and all are merged;
+  where a baseline has stated every entity, a change may have the key of its entity (3.8.2.2 asks
+  for another one in compacted logs only), and all are merged;
 - a part's key begins with the entity's key, or its body names the entity's uuid;
 - a part may come before its base: a log from which all but the last record of each key is compacted
   has it there, where the base was stated again; where a baseline has stated every entity, a change
@@ -29,6 +31,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from instep.model.entities import folded_uuid
 from instep.model.json_merge import is_under, merge, prefixes, without
 from instep.model.ordering import is_later, supersedes
 from instep.model.position import Position
@@ -114,8 +117,7 @@ class PartialEntity:
             elif (
                 stored is not None
                 and not stored.record.ends
-                and stored.lineage == position.lineage
-                and stored.attempt == position.attempt
+                and _is_of_this_reading(stored, position)
             ):
                 merged = merge(decode_object(stored.record.body), decode_object(record.body))
                 record = replace(record, body=msgspec.json.encode(merged))
@@ -285,6 +287,14 @@ def _changed(entity: PartialEntity, change: Record) -> Record:
     return replace(change, kind=RecordType.CREATE_UPDATE, body=body)
 
 
+def _is_of_this_reading(part: EntityPart, position: Position) -> bool:
+    """Whether the attempt has stated the part, or a baseline has. A lineage below 0 is that of one
+    delivery, which came in order on the connection of the attempt (A21).
+    """
+    same_log = part.lineage == position.lineage or min(part.lineage, position.lineage) < 0
+    return not part.record.token or (same_log and part.attempt == position.attempt)
+
+
 def _states_nothing(parts: Iterable[EntityPart]) -> bool:
     return all(part.record.ends for part in parts)
 
@@ -330,8 +340,8 @@ class PartialUpdates:
         """Keys of the entities that exist."""
         self.owner: dict[str, str] = {}
         """Key of a part → key of its entity."""
-        self.key_of: dict[str, str] = {}
-        """uuid → key of the entity."""
+        self._key_of: dict[str, dict[str, str]] = {}
+        """uuid, as uuids compare → class → key of the entity (A13)."""
         self.class_of: dict[str, str] = {}
         """Key of an entity → its class."""
         self.touched: dict[str, PartialEntity] = {}
@@ -353,9 +363,38 @@ class PartialUpdates:
             return self.owner[key]
         uuid = stated_uuid(record)
         if uuid:
-            known = self.key_of.get(uuid, uuid)
-            return known if known in self.entities else None
+            return self.named(uuid, record.entity_class)
         return next((prefix for prefix in prefixes(key) if prefix in self.entities), None)
+
+    def add(self, key: str, entity_class: str, uuid: str) -> None:
+        """Note an entity that exists, by its key and, where it has one, its uuid."""
+        self.entities.add(key)
+        self.class_of[key] = entity_class
+        if uuid:
+            self._key_of.setdefault(folded_uuid(uuid), {})[entity_class] = key
+
+    def forget(self, key: str, uuids: Iterable[str]) -> None:
+        """An entity that had these uuids does not exist any more."""
+        self.entities.discard(key)
+        self.class_of.pop(key, None)
+        for uuid in map(folded_uuid, uuids):
+            left = {of: one for of, one in self._key_of.pop(uuid, {}).items() if one != key}
+            if left:
+                self._key_of[uuid] = left
+
+    def named(self, uuid: str, entity_class: str) -> str | None:
+        """The key of the entity of this class and uuid. A statement without a class is about the
+        only one that has the uuid.
+        """
+        keys = self._key_of.get(folded_uuid(uuid), {})
+        living = {of: key for of, key in keys.items() if key in self.entities}
+        if not living and uuid in self.entities:
+            living = {self.class_of.get(uuid, ""): uuid}
+        if entity_class in living:
+            return living[entity_class]
+        if entity_class:
+            return living.get("")
+        return next(iter(living.values())) if len(living) == 1 else None
 
     def apply(self, record: Record, position: Position) -> Record | None:
         """The whole record after a statement, under the position's lineage and attempt; None where
@@ -389,13 +428,15 @@ class PartialUpdates:
             entity = self.touched[target] = PartialEntity(target, [])
         whole = entity.state(record, position)
         self.changed.add(target)
+        if target not in self.entities or not self.class_of.get(target):
+            self.class_of[target] = record.entity_class
         self.entities.add(target)
         self.unknown.pop(record.key, None)
         self._ended.discard(record.key)
         self.owner[record.key] = target
         # A uuid that only a body states is not kept: it must not matter where a batch ends.
-        if record.uuid and self.key_of.get(record.uuid) not in self.entities:
-            self.key_of[record.uuid] = target
+        if record.uuid and self.named(record.uuid, record.entity_class) is None:
+            self.add(target, record.entity_class, record.uuid)
         return whole
 
     def _end(self, record: Record, position: Position, target: str | None) -> Record | None:

@@ -180,9 +180,11 @@ def _last_offset(partition: str, position: Position) -> int:
     return -1 if known is None or known == UNREACHABLE_OFFSET else known
 
 
-def is_gap(first: RecordHeader, position: Position) -> bool:
-    """Whether a gapless log may have lost a record between the last known one and this one."""
-    return first.offset > _last_offset(first.partition, position) + 1
+def is_gap(first: RecordHeader, position: Position, unreadable: int = 0) -> bool:
+    """Whether a gapless log may have lost a record between the last known one and this one. So many
+    unreadable texts that came between them have an offset each.
+    """
+    return first.offset > _last_offset(first.partition, position) + 1 + unreadable
 
 
 def proves_continued(
@@ -298,10 +300,15 @@ class ContinuityCheck:
             self._returning.add(partition_of(doubtful))
 
     def has_gap(
-        self, records: Sequence[RecordHeader], position: Position, offsets: dict[str, int]
+        self,
+        records: Sequence[RecordHeader],
+        position: Position,
+        offsets: dict[str, int],
+        unreadable: int = 0,
     ) -> bool:
         """Whether a gap may lie before the first of these records in a partition that had none in
-        this attempt. `offsets`: the last offset of each partition after these records.
+        this attempt. `offsets`: the last offset of each partition after these records;
+        `unreadable`: see `sift`.
         """
         if not self._gapless or len(offsets) == len(position.offsets):
             return False
@@ -309,15 +316,21 @@ class ContinuityCheck:
         for record in records:
             first.setdefault(record.partition, record)
         return any(
-            is_gap(first[partition], position)
+            is_gap(first[partition], position, unreadable)
             for partition in offsets.keys() - position.offsets.keys()
         )
 
     def sift(
-        self, records: Sequence[RecordHeader], position: Position, *, young_us: int | None
+        self,
+        records: Sequence[RecordHeader],
+        position: Position,
+        *,
+        young_us: int | None,
+        unreadable: int = 0,
     ) -> tuple[list[RecordHeader], ContinuityFinding | None]:
         """Split off what was committed before. `young_us`: a position of before it shows no gap
-        behind it; None: every position does.
+        behind it; None: every position does. `unreadable`: so many texts came since the opening
+        that may stand before these records.
 
         Returns the records to go on with, and the finding at the first record of a partition when
         it is anything but `CONTINUED`. Only with `REDELIVERED` are there records to be used.
@@ -327,7 +340,7 @@ class ContinuityCheck:
         for record in records:
             partition = partition_of(record)
             if partition in self._unseen:
-                continuity = self._first(record, position, young_us)
+                continuity = self._first(record, position, young_us, unreadable)
                 if continuity not in (Continuity.CONTINUED, Continuity.REDELIVERED):
                     return [], ContinuityFinding(continuity, record)
                 self._unseen.discard(partition)
@@ -341,14 +354,16 @@ class ContinuityCheck:
                 self._redelivering.discard(partition)
             kept.append(record)
         # In a log without gaps `has_gap` looks at a partition of which nothing was read.
-        gap = self._gapless and kept and is_gap(kept[0], position)
+        gap = self._gapless and kept and is_gap(kept[0], position, unreadable)
         if kept and not (self._proven or self._shown or gap):
             return [], ContinuityFinding(Continuity.DOUBTFUL, kept[0])
         self.heard = True
         self._suspect = None
         return kept, found
 
-    def _first(self, record: RecordHeader, position: Position, young_us: int | None) -> Continuity:
+    def _first(
+        self, record: RecordHeader, position: Position, young_us: int | None, unreadable: int
+    ) -> Continuity:
         if self._suspect is not None and same_record(record, self._suspect):
             return Continuity.RESTARTED
         found = classify(record, position, suggests_restart=self._suggests_restart)
@@ -357,7 +372,7 @@ class ContinuityCheck:
             return Continuity.DOUBTFUL
         known_us = position.appended_us.get(record.partition, 0)
         gapless = self._gapless or (young_us is not None and known_us > young_us and self._resumed)
-        if gapless and found is not Continuity.NEW_LOG and is_gap(record, position):
+        if gapless and found is not Continuity.NEW_LOG and is_gap(record, position, unreadable):
             return Continuity.GAP
         if found is Continuity.DOUBTFUL and self._proven:
             again = _committed(record, position)

@@ -71,6 +71,14 @@ class GapDetector:
         """Whether no record without offset came behind the last record of each partition."""
         return all(offsetless == self._offsetless for offsetless, _ in self._seen.values())
 
+    def add_unreadable(self, unreadable: int) -> None:
+        """So many texts came that could not be read."""
+        if unreadable:
+            self._unreadable += unreadable
+            begin = self._unreadable - min(unreadable, _KEPT)
+            self._unexplained += range(begin + 1, self._unreadable + 1)
+            del self._unexplained[:-_KEPT]
+
     def missing(
         self,
         records: Sequence[RecordHeader],
@@ -84,11 +92,7 @@ class GapDetector:
         `position` covers what was read before them. `young_us`: a record appended before it shows
         no gap behind it; None: every record does. `unreadable`: how many texts came with them.
         """
-        if unreadable:
-            self._unreadable += unreadable
-            begin = self._unreadable - min(unreadable, _KEPT)
-            self._unexplained += range(begin + 1, self._unreadable + 1)
-            del self._unexplained[:-_KEPT]
+        self.add_unreadable(unreadable)
         last = records[-1]
         single = len(position.offsets) <= 1
         # A log that is being read from its oldest record: all of it is old.

@@ -420,7 +420,7 @@ class Alignment:
             self.realign(NEVER_READ)
             return None
         if records:
-            sifted = self._sifted(records, now_us)
+            sifted = self._sifted(records, len(chunk.unreadable), now_us)
             if sifted is None:
                 return self._doubt_batch()
             records = sifted
@@ -429,12 +429,14 @@ class Alignment:
             self._move(AlignmentEvent.LOG_FILLED)
         offsets = dict(self.position.offsets)
         records = self._progress.follow(records, offsets, self.position, deviations, now_us)
-        if self._is_broken_off(records, offsets, now_us):
+        if self._is_broken_off(records, len(chunk.unreadable), offsets, now_us):
             return None
         if self._lost(now_us, self._progress.oldest_us if records else now_us):
             return None
         if records:
             self._look_for_gaps(records, len(chunk.unreadable), now_us)
+        else:
+            self._gaps.add_unreadable(len(chunk.unreadable))
         in_order = self.position.phase is Phase.ALIGNED and self._progress.goes_back
         position = advanced_position(
             self.position,
@@ -481,14 +483,19 @@ class Alignment:
         return came and self._resume_point.was_silent and not self.caught_up
 
     def _is_broken_off(
-        self, records: Sequence[RecordHeader], offsets: dict[str, int], now_us: int
+        self,
+        records: Sequence[RecordHeader],
+        unreadable: int,
+        offsets: dict[str, int],
+        now_us: int,
     ) -> bool:
         """Whether these records do not go on from those before them: the stream is opened again."""
         if self._progress.begins_anew:
             # A snapshot does not state what has ended before it (A21).
             self.realign("the provider has begun the stream anew on its connection")
             return True
-        if self._continuity.has_gap(records, self.position, offsets):
+        unreadable += self._readability.refused
+        if self._continuity.has_gap(records, self.position, offsets, unreadable):
             self._on_continuity(Continuity.GAP, records[0], now_us)
             return True
         return False
@@ -511,7 +518,7 @@ class Alignment:
         return position
 
     def _sifted(
-        self, records: Sequence[RecordHeader], now_us: int
+        self, records: Sequence[RecordHeader], unreadable: int, now_us: int
     ) -> Sequence[RecordHeader] | None:
         """The records to go on with; None: they cannot be used now (A2, A21)."""
         position = self.position
@@ -531,7 +538,10 @@ class Alignment:
             return None
         told = is_sparse(position.continuity) or not self._gaps.adjoins
         young_us = _NEVER_US if told else self._young_us(now_us)
-        kept, found = self._continuity.sift(records, position, young_us=young_us)
+        unreadable += self._readability.refused
+        kept, found = self._continuity.sift(
+            records, position, young_us=young_us, unreadable=unreadable
+        )
         if found is None:
             self._suggests_restart = False
             self._proven()

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from instep.model.entities import folded_uuid
 from instep.model.json_merge import by_identity
 
 __all__ = ["agrees", "alike", "completed"]
@@ -17,9 +18,10 @@ _NOTHING: Final = object()
 def alike(left: bytes | bytearray, right: bytes | bytearray, contained: AbstractSet[str]) -> bool:
     """Whether two JSON texts state the same of an entity (A13).
 
-    The order of object members does not matter. Neither does the order of a list whose elements
-    each have an identity (see `by_identity`). Members in `contained` hold entities with records of
-    their own, and are left out. A text that is not JSON equals only its own bytes.
+    The order of object members does not matter, nor the case of a uuid. Neither does the order of a
+    list whose elements each have an identity (see `by_identity`). Members in `contained` hold
+    entities with records of their own, and are left out. A text that is not JSON equals only its
+    own bytes.
     """
     if left == right:
         return True
@@ -59,6 +61,8 @@ def _same(left: Any, right: Any) -> bool:
         if first and second:
             return _same(first, second)
         return len(left) == len(right) and all(map(_same, left, right))
+    if isinstance(left, str) and isinstance(right, str):
+        return folded_uuid(left) == folded_uuid(right)
     return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
 
 

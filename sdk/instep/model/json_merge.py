@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
+from instep.model.entities import folded_uuid
+
 __all__ = ["SEPARATORS", "by_identity", "is_same", "is_under", "merge", "prefixes", "without"]
 
 SEPARATORS: Final = frozenset("/:|,;#=[]. ")
@@ -56,7 +58,9 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def by_identity(elements: list[Any]) -> dict[str, Any] | None:
-    """Map the elements by their identity; None if an element has none or two share one."""
+    """Map the elements by their identity, a uuid as uuids compare; None if an element has none or
+    two share one.
+    """
     found: dict[str, Any] = {}
     for element in elements:
         identity = _identity(element)
@@ -70,7 +74,7 @@ def _identity(element: Any) -> str | None:
     if isinstance(element, dict):
         for name in _IDENTITIES:
             if isinstance(value := element.get(name), str):
-                return value
+                return folded_uuid(value)
     return None
 
 

@@ -62,8 +62,8 @@ class SqlAuditMarks:
         self._by_uuid = stream.mode is Mode.BASELINE
         self._contained = stream.contained
         self._classes = json_array(stream.readable) if self._by_uuid else _EVERY_CLASS
-        self._reading = MarksByKey(dialect, 0, 0)
-        """Turns the records that the audit reads into marks."""
+        self._reading: MarksByKey
+        """Turns the records that the audit reads into marks, once it is open."""
         self._sql = AuditStatements.of(
             dialect.members("keys"), dialect.members("classes"), by_uuid=self._by_uuid
         )
@@ -80,7 +80,7 @@ class SqlAuditMarks:
             reading = (
                 MarksByUuid if self._by_uuid else MarksByChange if row.change_only else MarksByKey
             )
-            self._reading = reading(self._dialect, self._no, self._audit)
+            self._reading = reading(self._dialect, row, self._audit)
             self._reading.open(connection, self._consumer, self._stream, row.journal, before_us)
 
         await self._database.run(work)

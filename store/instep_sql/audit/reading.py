@@ -15,14 +15,16 @@ from typing import Final
 from msgspec.structs import replace
 from sqlalchemy import Connection, text
 
+from instep.model.entities import folded_uuid, is_uuid
 from instep.model.json_merge import prefixes
 from instep.model.ordering import rounds_per_key
 from instep.model.position import Position
 from instep.model.records import Record, RecordType
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.entities import change_only, streams
-from instep_sql.entities.streams import StreamKind
+from instep_sql.entities.streams import StreamKind, StreamRow
 from instep_sql.entities.tombstones import find_tombstones
+from instep_sql.entities.uuid_case import other_spellings
 from instep_sql.options import Journal
 from instep_sql.stored_entities import StoredRecord, find_headers
 
@@ -56,8 +58,9 @@ class MarksByKey:
     unplaced_ends = 0
     """The number of ends (DELETE, TOMBSTONE) that could not be assigned to an entity."""
 
-    def __init__(self, dialect: Dialect, no: int, audit: int) -> None:
-        self._dialect, self._no, self._audit = dialect, no, audit
+    def __init__(self, dialect: Dialect, row: StreamRow, audit: int) -> None:
+        self._dialect, self._row, self._audit = dialect, row, audit
+        self._no = row.no
 
     def open(
         self, connection: Connection, consumer: str, stream: str, journal: Journal, before_us: int
@@ -82,11 +85,12 @@ class MarksByUuid(MarksByKey):
     the uuid alone does not tell which row a mark belongs to.
     """
 
-    def __init__(self, dialect: Dialect, no: int, audit: int) -> None:
-        super().__init__(dialect, no, audit)
+    def __init__(self, dialect: Dialect, row: StreamRow, audit: int) -> None:
+        super().__init__(dialect, row, audit)
         self._ambiguous = set[str]()
 
     def marks(self, connection: Connection, records: Sequence[Record]) -> Iterable[Mark]:
+        records = self._as_stored(connection, records)
         # The key of such a row of a baseline is its address.
         self._ambiguous.update(
             one.uuid for one in records if one.uuid and not one.token and one.key != one.uuid
@@ -108,6 +112,25 @@ class MarksByUuid(MarksByKey):
                 known[record.key] = mark[0]
             marks.append(mark)
         return _effective(marks)
+
+    def _as_stored(self, connection: Connection, records: Sequence[Record]) -> Sequence[Record]:
+        """The records with each uuid spelled as the store has it."""
+        names = {name for one in records for name in (one.key, one.uuid) if is_uuid(name)}
+        others = other_spellings(connection, self._dialect, self._row, names)
+        if not others:
+            return records
+        known = {folded_uuid(name): folded_uuid(name) for name in names}
+        for one in find_headers(connection, self._dialect, self._no, others):
+            for name in (one.record.key, one.record.uuid):
+                known[folded_uuid(name)] = name
+        return [
+            replace(
+                one,
+                key=known.get(folded_uuid(one.key), one.key),
+                uuid=known.get(folded_uuid(one.uuid), one.uuid),
+            )
+            for one in records
+        ]
 
     def _known(self, connection: Connection, names: Collection[str]) -> dict[str, str]:
         """Map each of these names (keys or uuids) to the key of its entity's mark."""

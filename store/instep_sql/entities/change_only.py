@@ -29,6 +29,7 @@ from instep_sql.engine.bulk_writes import StoredTable, names, typed
 from instep_sql.engine.dialect import Dialect, json_array
 from instep_sql.entities.quarantine import to_unreadable
 from instep_sql.entities.streams import StreamTransaction
+from instep_sql.entities.uuid_case import other_spellings
 from instep_sql.stored_entities import StoredRecord, find_headers, find_records
 
 __all__ = [
@@ -86,8 +87,15 @@ def compose_records(
     """Compose whole records of the changes in a batch, and let them be written."""
     stream = tx.stream
     stream.change_only = True
+
+    def found(
+        connection: Connection, dialect: Dialect, no: int, names: Collection[str]
+    ) -> list[StoredRecord]:
+        spelled = {*names, *other_spellings(connection, dialect, stream, names)}
+        return find_headers(connection, dialect, no, spelled)
+
     composed = compose(
-        tx.connection, tx.dialect, stream.no, position, records, knows_all=stream.baseline
+        tx.connection, tx.dialect, stream.no, position, records, found, knows_all=stream.baseline
     )
     composed = replace(composed, records=_placed(tx, composed))
     _allow_overwrite(tx, composed.records)
@@ -122,7 +130,7 @@ def compose(
     no: int,
     position: Position,
     records: Sequence[Record],
-    lookup: Lookup = find_headers,
+    lookup: Lookup,
     *,
     knows_all: bool = False,
 ) -> ComposedRecords:
@@ -157,10 +165,7 @@ def _load(
     work.owner = _find_owners(connection, dialect, no, keys)
     work.entities.update(work.owner.values())
     for stored in lookup(connection, dialect, no, names_of(records)):
-        work.entities.add(stored.record.key)
-        work.class_of[stored.record.key] = stored.record.entity_class
-        if stored.record.uuid:
-            work.key_of[stored.record.uuid] = stored.record.key
+        work.add(stored.record.key, stored.record.entity_class, stored.record.uuid)
     work.touched = load(connection, dialect, no, work.entities)
     return work
 

@@ -20,7 +20,7 @@ from sqlalchemy import text
 
 from instep.model.alike import agrees, completed
 from instep.model.columns import all_whole
-from instep.model.entities import folded_uuid, is_uuid
+from instep.model.entities import folded_uuid
 from instep.model.json_merge import prefixes
 from instep.model.ordering import is_later, supersedes
 from instep.model.position import Phase, Position
@@ -31,6 +31,7 @@ from instep_sql.entities import change_only, unproven
 from instep_sql.entities.shared_keys import KEY_SHARED, SharedKeyError, shared_key
 from instep_sql.entities.streams import StreamRow, StreamTransaction
 from instep_sql.entities.tombstones import Tombstone, add_tombstones, find_tombstones
+from instep_sql.entities.uuid_case import other_spellings
 from instep_sql.stored_entities import StoredRecord, find_headers, find_records
 
 __all__ = [
@@ -44,9 +45,6 @@ _token: Final = attrgetter("token")
 _ends: Final = attrgetter("ends")
 _RENAME: Final = text("UPDATE instep_entity SET key = :new WHERE stream_no = :no AND key = :old")
 _REMOVE: Final = text("DELETE FROM instep_entity WHERE stream_no = :no AND key = :key")
-_UPPER_CASE: Final = text("""
-    SELECT 1 FROM instep_entity WHERE stream_no = :no AND uuid <> lower(uuid) LIMIT 1
-""")
 _UNCLAIMED: Final = text("""
     SELECT sum(CASE WHEN token = '' THEN 1 ELSE 0 END) AS unclaimed,
            sum(CASE WHEN token <> '' AND uuid = key THEN 1 ELSE 0 END) AS by_uuid,
@@ -139,12 +137,10 @@ class _Rows:
             if self.is_of_another_class(record):
                 return self._of_its_class(record)[:1]
             # A header-only end may name the entity by its uuid, or by its address.
-            return [row] if row else (self._named(record.key, record) or self._at(record.key))[:1]
-        rows = [
-            row
-            for row in self._named(record.uuid, record)
-            if (record.ends and not record.entity_class) or row.entity_class == record.entity_class
-        ]
+            return [row] if row else (self._named(record.key, record) or self._at(record))[:1]
+        rows = self._named(record.uuid, record)
+        if not (record.ends or record.entity_class):
+            rows = [row for row in rows if not row.entity_class]
         named = [row for row in rows if row.key == record.key]
         parents = _parents_of(record)
         if named and (record.token or len(rows) == 1 or parents.begin(record.key)):
@@ -189,10 +185,12 @@ class _Rows:
         return record.key
 
     def _named(self, uuid: str, record: Record) -> list[_Row]:
-        """The rows of this uuid. One that shares its key is not meant by the key alone."""
+        """The rows of this uuid, of the class that the record states. One that shares its key is
+        not meant by the key alone.
+        """
         rows = self.by_uuid.get(folded_uuid(uuid), ())
         if record.entity_class:
-            return list(rows)
+            return [row for row in rows if row.entity_class == record.entity_class]
         return [row for row in rows if row.key != shared_key(record.key, row.entity_class)]
 
     def shares_key(self, record: Record) -> bool:
@@ -202,10 +200,10 @@ class _Rows:
         rows = self.by_uuid[folded_uuid(record.uuid)]
         return len(rows) > 1 and any(row.entity_class != record.entity_class for row in rows)
 
-    def _at(self, key: str) -> list[_Row]:
+    def _at(self, record: Record) -> list[_Row]:
         """The rows at the place of a key that is a whole address."""
-        rows = self.by_uuid.get(folded_uuid(_uuid_in(key)), ())
-        return [row for row in rows if row.parents.begin(key)]
+        rows = self._named(_uuid_in(record.key), record)
+        return [row for row in rows if row.parents.begin(record.key)]
 
 
 class _Parents(msgspec.Struct, rename="kebab"):
@@ -292,7 +290,7 @@ def _reconcile_keys(  # noqa: C901 - one step after the other
     names = {r.key for r in records} | {r.uuid or _uuid_in(r.key) for r in records} - {""}
     names.update(_unshared(record) for record in records if record.ends)
     names.update(*(prefixes(record.key) for record in records if not record.whole))
-    names |= _other_spellings(tx, names)
+    names |= other_spellings(tx.connection, tx.dialect, tx.stream, names)
     counts = position.phase is Phase.ALIGNED and position.unproven > 0
     here = tx.connection, tx.dialect, tx.no
     rows = _Rows(find_headers(*here, names), counts=counts)
@@ -402,22 +400,6 @@ def _is_change(record: Record, known_keys: Collection[str]) -> bool:
     return not record.whole and any(
         prefix in known_keys or prefix == record.uuid for prefix in prefixes(record.key)
     )
-
-
-def _other_spellings(tx: StreamTransaction, names: Collection[str]) -> set[str]:
-    """How these uuids may be spelled in the store: the case does not matter (RFC 4122 3). Asked for
-    only where some are in upper case, which is seldom.
-    """
-    uuids = {name: folded for name in names if (folded := folded_uuid(name)) != name}
-    stream = tx.stream
-    if stream.upper_case is None:
-        found = tx.connection.execute(_UPPER_CASE, {"no": stream.no}).first()
-        stream.upper_case = found is not None
-    if uuids:
-        stream.upper_case = True
-    if not stream.upper_case:
-        return set()
-    return {*uuids.values(), *(name.upper() for name in names if is_uuid(name))}
 
 
 def _by_name(ends: Iterable[Tombstone]) -> dict[str, list[Tombstone]]:

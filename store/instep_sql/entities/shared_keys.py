@@ -12,6 +12,7 @@ shared key, the transaction is run again, and from then on each commit of the st
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import compress
 from typing import Final
 
 from msgspec.structs import replace
@@ -72,6 +73,23 @@ def are_met(tx: StreamTransaction, records: Sequence[Record]) -> bool:
     )
 
 
+def _end_another(tx: StreamTransaction, records: Sequence[Record]) -> bool:
+    """Whether a key that ends with these records is that of a row of another class than they state.
+    The row would be gone before `are_met` could see it.
+    """
+    if isinstance(records, RecordColumns):
+        ended = set(compress(records.keys, records.ends))
+    else:
+        ended = {one.key for one in records if one.ends}
+    if not ended:
+        return False
+    stored = _classes(tx, ended)
+    return bool(stored) and any(
+        one.entity_class and stored.get(one.key, one.entity_class) not in ("", one.entity_class)
+        for one in records
+    )
+
+
 def separate(
     tx: StreamTransaction, records: Sequence[Record], *, first: bool
 ) -> tuple[Sequence[Record], int] | None:
@@ -84,7 +102,8 @@ def separate(
     only one that is left.
     """
     connection, stream = tx.connection, tx.stream
-    if not (first or stream.shared_classes or _are_within(records)):
+    apart = first or stream.shared_classes or _are_within(records) or _end_another(tx, records)
+    if not apart:
         return None
     stream.shared_classes |= {one.entity_class for one in records if one.entity_class}
     keys = {one.key for one in records}

@@ -23,6 +23,7 @@ __all__ = [
     "StreamKind",
     "StreamRow",
     "StreamTransaction",
+    "UuidCase",
     "dump_info",
     "find",
     "insert",
@@ -94,6 +95,13 @@ class StreamKind(StrEnum):
     """A stream that was retired: the journal still names it."""
 
 
+class UuidCase(StrEnum):
+    """How a uuid may be spelled that is not in lower case."""
+
+    UPPER = "upper"
+    MIXED = "mixed"
+
+
 class StreamRow(msgspec.Struct):
     """What the store keeps in memory about a stream that it writes."""
 
@@ -110,8 +118,8 @@ class StreamRow(msgspec.Struct):
     """Whether it may state several classes."""
     shared_classes: set[str] = msgspec.field(default_factory=set)
     """The classes of which entities were met under the keys of others; empty: no key is shared."""
-    upper_case: bool | None = None
-    """Whether uuids in upper case were met (BASELINE only); None: nobody has looked."""
+    uuid_cases: set[UuidCase] | None = None
+    """Beside lower case, those of the uuids that were met; None: nobody has looked."""
     not_offered_since_us: int = 0
     """See `StreamInfo.not_offered_since_us`."""
     contained: frozenset[str] = frozenset()

@@ -19,6 +19,7 @@ from tests.instep_sql.store_kit import (
     baseline_row,
     create_update,
     end_record,
+    stream_info,
 )
 
 pytestmark = pytest.mark.asyncio
@@ -104,6 +105,34 @@ async def test_a_part_that_comes_before_its_base_is_no_entity_of_its_own(stage: 
         await at.commit(part("u1", 5, {"uuid": "u1", "b": 2}))
         await at.commit(part("u1/a", 7, {"uuid": "u1", "a": 3}))
         assert await only(at) == {"uuid": "u1", "a": 3, "b": 2}
+
+
+BY_BASELINE = stream_info(mode=Mode.BASELINE, partial_updates=True)
+
+
+@pytest.mark.parametrize("key", ["u1", "k"])
+@pytest.mark.parametrize("lineage", [0, 1])
+async def test_3_8_2_2_a_change_under_the_key_of_its_entity_keeps_what_a_baseline_showed(
+    stage: Stages, key: str, lineage: int
+) -> None:
+    """Only a compacted log must have another key for it."""
+    async with stage(stream=BY_BASELINE) as at:
+        for at.attempt in (1, 2):
+            await at.commit(baseline_row("u1", 10, b'{"a":1,"b":2}'), by_uuid=True, lineage=lineage)
+            for n in (11, 12):
+                change = part(key, 10 * at.attempt + n, {"uuid": "u1", "b": n}, uuid="u1")
+                await at.commit(change, by_uuid=True)
+                assert await only(at) == {"uuid": "u1", "a": 1, "b": n}
+
+
+async def test_a21_a_change_in_order_of_arrival_keeps_what_was_stated(stage: Stages) -> None:
+    """Without offsets, and by a clock that has gone back."""
+    async with stage(stream=CHANGE_ONLY) as at:
+        await at.commit(part("u1", 10, {"uuid": "u1", "a": 1, "b": 2}))
+        for number, (at_s, lineage) in enumerate([(5, -11), (6, -12), (13, None)], 3):
+            more = {} if lineage is None else {"lineage": lineage}
+            await at.commit(part("u1", at_s, {"uuid": "u1", "b": number}), **more)
+            assert await only(at) == {"uuid": "u1", "a": 1, "b": number}
 
 
 async def test_the_end_of_an_entity_that_was_there_before_takes_its_parts(stage: Stages) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -124,6 +125,49 @@ async def test_two_classes_of_a_baseline_stay_two_when_a_record_comes(stage: Sta
         assert (await deviations(at))["key-shared"] >= 1
 
 
+END_OF_NODE = [
+    pytest.param([end_record("x", 5, RecordType.TOMBSTONE, entity_class="NODE")], id="tombstone"),
+    pytest.param([end_record("x", 5, entity_class="NODE", uuid="x")], id="with its uuid"),
+    pytest.param(
+        [
+            end_record("x", 5, entity_class="NODE", uuid="x"),
+            end_record("x", 6, RecordType.TOMBSTONE, entity_class="NODE"),
+        ],
+        id="both",
+    ),
+]
+
+
+@pytest.mark.parametrize("ends", END_OF_NODE)
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("mode", list(Mode))
+async def test_what_states_its_class_ends_no_other(
+    stage: Stages, ends: list[Record], *, at_once: bool, mode: Mode
+) -> None:
+    """However the log is cut, and though what ended was made and ended in one commit."""
+    stream = stream_info(mode=mode, classes=("NODE", "DEVICE"))
+    uuid = {"uuid": "x"} if mode is Mode.BASELINE else {}
+    made = [device(1, **uuid), node(2, **uuid)]
+    async with stage(stream=stream) as at:
+        by_uuid = mode is Mode.BASELINE
+        await at.commit(made[0], by_uuid=by_uuid)
+        for batch in [[made[1], *ends]] if at_once else [[one] for one in (made[1], *ends)]:
+            await at.commit(*batch, by_uuid=by_uuid)
+        assert await classes(at) == [("DEVICE", "device")]
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+async def test_the_end_of_a_class_that_is_not_stored_ends_nothing(
+    stage: Stages, mode: Mode
+) -> None:
+    stream = stream_info(mode=mode, classes=("NODE", "DEVICE"))
+    async with stage(stream=stream) as at:
+        by_uuid = mode is Mode.BASELINE
+        await at.commit(device(1, uuid="x" if by_uuid else ""), by_uuid=by_uuid)
+        await at.commit(end_record("x", 5, entity_class="NODE"), by_uuid=by_uuid)
+        assert await classes(at) == [("DEVICE", "device")]
+
+
 def _fields(record: Record) -> dict[str, Any]:
     return {name: getattr(record, name) for name in record.__struct_fields__}
 
@@ -213,3 +257,56 @@ async def test_st_4_2_what_an_instance_ends_under_a_key_of_its_own_is_gone(stage
         await at.commit(end_record("a1", 5, RecordType.TOMBSTONE))
         [entity] = (await at.entities()).values()
         assert (entity.uuid, entity.entity_class) == ("z", "NODE")
+
+
+MIXED_CASE = "AAAAaaaa-0000-4000-8000-00000000000a"
+
+
+@pytest.mark.parametrize(("first", "then"), list(permutations((UPPER, LOWER, MIXED_CASE), 2)))
+async def test_rfc_4122_3_of_parts_and_places_too(stage: Stages, first: str, then: str) -> None:
+    """A CHANGE_ONLY stream names an entity by its uuid, in another case than the baseline does."""
+    async with stage(stream=PARTS) as at:
+        await at.commit(baseline_row(first, 10, b'{"a":1,"left":2}'), by_uuid=True)
+        at.store._streams.clear()
+        part = create_update("k/a", 11, b'{"uuid":"%s","a":7}' % then.encode(), uuid=then)
+        await at.commit(_with(part, whole=False), by_uuid=True)
+        [entity] = (await at.entities()).values()
+        stated = json.loads(entity.body)
+        assert (stated["a"], stated["left"]) == (7, 2)
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+async def test_parts_of_two_classes_under_one_uuid_are_of_two_entities(
+    stage: Stages, mode: Mode
+) -> None:
+    """Each has a key of its own, and states the uuid (A13)."""
+    both = ("NODE", "DEVICE")
+    by_uuid = mode is Mode.BASELINE
+    async with stage(stream=stream_info(mode=mode, classes=both, partial_updates=True)) as at:
+        stated = [
+            _with(change("n", 1, b'{"uuid":"x","of":"node"}', uuid="x")),
+            _with(change("d", 2, b'{"uuid":"x","of":"device"}', uuid="x"), entity_class="DEVICE"),
+        ]
+        await at.commit(*stated, by_uuid=by_uuid)
+        assert await classes(at) == BOTH
+        at.store._streams.clear()
+        part = change("d/a", 3, b'{"uuid":"x","a":1}', uuid="x")
+        await at.commit(_with(part, entity_class="DEVICE"), by_uuid=by_uuid)
+        bodies = {one.entity_class: json.loads(one.body) for one in (await at.entities()).values()}
+        assert bodies["DEVICE"] == {"uuid": "x", "of": "device", "a": 1}
+        assert bodies["NODE"] == {"uuid": "x", "of": "node"}
+        await at.commit(end_record("d", 4, uuid="x", entity_class="DEVICE"), by_uuid=by_uuid)
+        assert await classes(at) == [("NODE", "node")]
+
+
+@pytest.mark.parametrize("given", [UPPER, LOWER])
+async def test_rfc_4122_3_an_entity_is_found_by_its_uuid_in_either_case(
+    stage: Stages, given: str
+) -> None:
+    async with stage(stream=BASELINE) as at:
+        await at.commit(baseline_row(UPPER, 10), by_uuid=True)
+        assert [one.key async for one in at.store.reader.entities(key=given)] == [UPPER]
+
+
+def _with(record: Record, **changes: Any) -> Record:
+    return Record(**{**_fields(record), **changes})

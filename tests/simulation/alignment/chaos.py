@@ -227,6 +227,8 @@ class Chaos:
 
     async def _upgrade(self) -> None:
         fate = self._rng.randrange(3)
+        if fate > 0:
+            self._world.count("another uuid under the same name")
         await self._down(lambda instance: instance.upgrade(uuid=fate > 0, log=fate < 2))
         self._go(self._pause())
 

@@ -45,6 +45,7 @@ class SimSource(Source):
         self._world = world
         self._now = SteadyClock(world.consumer_now, world.loop.time)
         self._rng = random.Random(world.rng.getrandbits(64))
+        self._has_discovered = False
 
     async def _request(self, error: type[Exception]) -> None:
         world = self._world
@@ -55,7 +56,10 @@ class SimSource(Source):
     async def discover(self) -> Sequence[StreamInfo]:
         await self._request(UnreachableError)
         if not self._world.provider.current.up:
-            raise UnreachableError("nobody answers")
+            if not self._has_discovered:
+                self._world.count("provider away while the consumer starts")
+            raise UnreachableError("nobody answers", suggests_restart=True)
+        self._has_discovered = True
         offset_us = self._world.clock_offset_us(self._now())
         return [
             msgspec.structs.replace(self._world.provider.current.info(), clock_offset_us=offset_us)
@@ -118,7 +122,9 @@ class SimSource(Source):
         finally:
             feed.close()
 
-    async def baseline(self, stream: StreamInfo, opened_at_us: int) -> AsyncIterator[list[Record]]:
+    async def baseline(
+        self, stream: StreamInfo, opened_at_us: int
+    ) -> AsyncIterator[list[Record] | RecordChunk]:
         """Class by class, as it is when each page is read: the network changes meanwhile. A tree is
         read at once, and stated page by page.
         """
@@ -133,7 +139,7 @@ class SimSource(Source):
                 stated = found.records
                 for first in range(0, len(stated), 5):
                     await self._request(UnreachableError)
-                    yield stated[first : first + 5]
+                    yield self._with_bad_elements(stated[first : first + 5])
             return
         shown: set[str] = set()
         while True:
@@ -158,7 +164,23 @@ class SimSource(Source):
                 for key in page
             ]
             await self._request(UnreachableError)
-            yield records
+            yield self._with_bad_elements(records)
+
+    def _with_bad_elements(self, page: list[Record]) -> list[Record] | RecordChunk:
+        """A page of which some elements perhaps have no identifier that can be read."""
+        bad_p = self._world.faults.bad_element_p
+        if not bad_p:
+            return page
+        bad = [one for one in page if self._rng.random() < bad_p]
+        for one in bad:
+            self._world.unreliable[one.key] = None
+            self._world.must_realign = True
+            self._world.count("element without an identifier")
+        unreadable = [
+            Unreadable(one.stream, b'{"uuid":1}' + one.body, "no uuid", entity_class="NODE")
+            for one in bad
+        ]
+        return RecordChunk([one for one in page if one not in bad], unreadable)
 
     async def state(self, stream: StreamInfo) -> StreamState:
         assert stream.id == STREAM
@@ -213,6 +235,8 @@ class SimFeed(Feed):
         self._under_way = False
         """Whether records have left the provider: no Pong overtakes them …"""
         self._delivered = 0
+        self._waiting: list[LogRecord] = []
+        """What was read of the log, and is delivered next."""
         self._partitions: set[int] = set()
         self._came: list[LogRecord] = []
         """What this connection has brought."""
@@ -301,7 +325,11 @@ class SimFeed(Feed):
                 raise UnreachableError("the peer is dead")
             self._listener.wake.clear()
             if self._world.provider.state is StreamState.ACTIVE:
-                records = self._read()
+                records = self._waiting or self._read()
+                self._waiting = []
+                if self._world.faults.unreadable_alone and len(records) > 1:
+                    # Each text is a delivery of its own.
+                    records, self._waiting = records[:1], records[1:]
                 if records:
                     self._under_way = True
                     await asyncio.sleep(self._world.faults.latency_s * self._rng.uniform(0.5, 1.5))
@@ -359,6 +387,7 @@ class SimFeed(Feed):
     def _chunk(self, records: list[LogRecord]) -> RecordChunk | None:
         frames: list[bytes] = []
         faults, chance = self._world.faults, self._rng.random
+        joined = faults.joined_p > 0 and len(records) > 1 and chance() < faults.joined_p
         if self._probes:
             return self._as_stated(self._reader.read([self._said(one) for one in records]))
         for record in records:
@@ -369,6 +398,8 @@ class SimFeed(Feed):
             if faults.malformed_p and chance() < faults.malformed_p:
                 self._world.missed(record, "malformed")
                 data = data[: len(data) // 2]
+            if faults.unreadable_p and chance() < faults.unreadable_p:
+                data = self._unreadable(record, data)
             frames.append(data)
             self._came.append(record)
             self._world.checks.came(self._instance, self._opened_us, record)
@@ -376,7 +407,19 @@ class SimFeed(Feed):
                 frames.append(data)
         if not frames:
             return None
+        if joined:
+            self._world.count("two documents in one text")
+            frames = [b"\n".join(frames)]
         return self._as_stated(self._reader.read(frames))
+
+    def _unreadable(self, record: LogRecord, data: bytes) -> bytes:
+        """What comes in the place of a record, and no reader can read."""
+        self._world.missed(record, "unreadable")
+        if self._rng.random() < 0.5:
+            self._world.count("record in UTF-16")
+            return data.decode().encode("utf-16")
+        self._world.count("record without a key")
+        return b'{"log-record-header":{"token":"?"}}'
 
     def _said(self, record: LogRecord) -> bytes:
         """The record as it goes over the wire: the log keeps whole entities (v3.2 5.2)."""

@@ -10,12 +10,14 @@ __all__ = [
     "GROUPS",
     "LATER_GROUPS",
     "SKEWS_S",
+    "SPELLED_GROUPS",
     "WIDER_GROUPS",
     "FaultOptions",
     "LogOptions",
     "drawn",
     "further",
     "of_2_6",
+    "spelled",
     "wider",
 ]
 
@@ -144,6 +146,16 @@ class FaultOptions:
     late_probe_p: float = 0.0
     """A second connection comes so late that the log was cleaned in between."""
 
+    # How things are said
+    joined_p: float = 0.0
+    """Two records come as two documents of one text."""
+    unreadable_p: float = 0.0
+    """A record comes in UTF-16, or a text without a key comes in its place …"""
+    unreadable_alone: float = 0.0
+    """… in a delivery of its own."""
+    bad_element_p: float = 0.0
+    """An element of a baseline has no identifier that can be read."""
+
     # The store
     store_latency_s: float = 0.002
     store_slow_every_s: float = 0.0
@@ -220,11 +232,19 @@ WIDER_GROUPS: Final[dict[str, dict[str, tuple[float, float]]]] = {
 }
 """What a provider does to a log and to connections that looks like nothing; drawn by itself."""
 
+SPELLED_GROUPS: Final[dict[str, dict[str, tuple[float, float]]]] = {
+    "joined": {"joined_p": (0.02, 0.5)},
+    "unreadable": {"unreadable_p": (0.002, 0.03)},
+    "unreadable-alone": {"unreadable_p": (0.002, 0.03), "unreadable_alone": (1, 1)},
+    "bad-elements": {"bad_element_p": (0.01, 0.3)},
+}
+"""How a provider says what it says; drawn by itself."""
+
 SKEWS_S: Final = (0.5, -0.5, 5.0, -5.0, 3600.0, -3600.0)
 PROVIDER_STEPS_S: Final = (0.5, -0.5, 5.0, -5.0)
 """A provider that sets its clock by more than its retentions loses its own log by it."""
 
-_SELDOM: Final = {"drop", "malformed"}
+_SELDOM: Final = {"drop", "malformed", "unreadable", "unreadable-alone", "bad-elements"}
 """After these, equality is promised only once the operator has realigned."""
 
 
@@ -280,6 +300,13 @@ def wider(log: LogOptions, faults: FaultOptions, seed: int) -> tuple[LogOptions,
     return log, faults
 
 
+def spelled(log: LogOptions, faults: FaultOptions, seed: int) -> tuple[LogOptions, FaultOptions]:
+    """What was added after wider ones were kept, drawn by itself."""
+    rng = random.Random(f"spelled {seed}")
+    values = _values(rng, SPELLED_GROUPS, rng.choice((0.1, 0.25, 0.45)))
+    return log, replace(faults, **values)  # type: ignore[arg-type]
+
+
 def of_2_6(log: LogOptions, faults: FaultOptions, seed: int) -> tuple[LogOptions, FaultOptions]:
     """The same, of a provider that speaks TAPI 2.6."""
     rng = random.Random(f"2.6 {seed}")
@@ -287,7 +314,7 @@ def of_2_6(log: LogOptions, faults: FaultOptions, seed: int) -> tuple[LogOptions
     log = replace(log, records=records, tree=False)
     if records == "change-only":
         # Not promised: a CHANGE that the provider has dropped by its own fault is not stated again.
-        faults = replace(faults, drop_p=0.0, malformed_p=0.0)
+        faults = replace(faults, drop_p=0.0, malformed_p=0.0, unreadable_p=0.0)
     return log, faults
 
 

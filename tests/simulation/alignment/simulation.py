@@ -18,6 +18,7 @@ from tests.simulation.alignment.options import (
     drawn,
     further,
     of_2_6,
+    spelled,
     wider,
 )
 from tests.simulation.alignment.process import consumer_settings, work_here
@@ -71,11 +72,12 @@ def simulate(
     options: tuple[LogOptions, FaultOptions] | None = None,
     as_first: bool = False,
     as_second: bool = False,
+    as_third: bool = False,
     tapi_2_6: bool = False,
 ) -> SeedResult:
-    """Run one seed; with `as_first` or `as_second`, without what was added since the first or the
-    second seeds were kept; with `tapi_2_6` against a provider that speaks it. Raises
-    `SeedFailedError`.
+    """Run one seed; with `as_first`, `as_second` or `as_third`, without what was added since the
+    first, the second or the third seeds were kept; with `tapi_2_6` against a provider that speaks
+    it. Raises `SeedFailedError`.
     """
     began_s, processor_s = time.perf_counter(), time.process_time()
     rng = random.Random(seed)
@@ -84,6 +86,8 @@ def simulate(
         log_options, faults = further(log_options, faults, seed)
         if not as_second:
             log_options, faults = wider(log_options, faults, seed)
+            if not as_third:
+                log_options, faults = spelled(log_options, faults, seed)
     if tapi_2_6:
         log_options, faults = of_2_6(log_options, faults, seed)
     loop = VirtualLoop()

@@ -69,3 +69,15 @@ def test_a21_a_clock_that_is_set_back_loses_no_change_of_a_live_connection(seed:
 def test_a18_sparse_offsets_are_aligned_with(storage: str) -> None:
     faults = FaultOptions(cut_every_s=40.0)
     simulate(3, options=(_log(storage, sparse=True), faults))
+
+
+@pytest.mark.parametrize("storage", ["compacted", "truncated"])
+@pytest.mark.parametrize("alone", [0.0, 1.0])
+def test_a17_what_is_said_strangely_removes_nothing(storage: str, alone: float) -> None:
+    faults = FaultOptions(
+        joined_p=0.3, unreadable_p=0.1, unreadable_alone=alone, bad_element_p=0.2, cut_every_s=40.0
+    )
+    seen = simulate(5, options=(_log(storage), faults)).counts.keys()
+    assert seen & {"record in UTF-16", "record without a key"}
+    assert alone or "two documents in one text" in seen
+    assert storage == "compacted" or "element without an identifier" in seen

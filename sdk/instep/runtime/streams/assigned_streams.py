@@ -22,13 +22,23 @@ class AssignedStreams:
         self.ids: frozenset[str] = frozenset()
         """The ids of the streams that this process follows."""
         self.changed = asyncio.Event()
-        """Set when streams were added."""
+        """Set when streams were added, or are offered under another uuid."""
         self._streams: Sequence[StreamInfo] = ()
+        self._renamed: dict[str, StreamInfo] = {}
 
     def update(self, streams: Sequence[StreamInfo], ids: Collection[str]) -> None:
         """Take over what was assigned. `streams` has the streams of all processes."""
+        before = {stream.id: stream.uuid for stream in self._streams}
+        self._renamed |= {
+            one.id: one for one in streams if before.get(one.id, one.uuid) != one.uuid
+        }
         self._streams, self.ids = streams, frozenset(ids)
         self.changed.set()
+
+    def take_renamed(self) -> dict[str, StreamInfo]:
+        """The streams that are offered under another uuid since this was asked, by their ids."""
+        renamed, self._renamed = self._renamed, {}
+        return renamed
 
     def among(self, offered: Sequence[StreamInfo]) -> list[StreamInfo]:
         """Those of the offered streams that this process follows, by their ids in the store."""

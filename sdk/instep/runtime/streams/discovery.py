@@ -132,6 +132,8 @@ class StreamDiscovery:
         """Discover streams that are not followed yet. Raises `InstepError`."""
         ids = {stream.id for stream in followed}
         if self._assigned is not None and self._assigned.ids <= ids:
+            # Whoever assigns them discovers.
+            self.named = self._assigned.take_renamed()
             return []
         async with self._discovering:
             named = await self._discover(followed)

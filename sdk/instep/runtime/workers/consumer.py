@@ -336,6 +336,7 @@ class MultiProcessConsumer(SinkService):
         async for found in self._discovery.appearing(lambda: self._streams, self._discover_now):
             await self._settle_withdrawn()
             self._leave()
+            self._rename(self._discovery.named)
             # Meanwhile one of them may have been identified, and is followed.
             followed = {stream.id for stream in self._streams}
             new = [stream for stream in found if stream.id not in followed]
@@ -343,6 +344,17 @@ class MultiProcessConsumer(SinkService):
                 self._emit(stream.id, "stream-found", "a stream that was not offered before")
             if new:
                 group.create_task(self._start(new, group))
+
+    def _rename(self, named: Mapping[str, StreamInfo]) -> None:
+        """Tell the workers of streams that are offered under another uuid: nothing may ever come of
+        what they read now (A20).
+        """
+        streams = [named.get(stream.id, stream) for stream in self._streams]
+        changed = [one.uuid for one in streams] != [one.uuid for one in self._streams]
+        self._streams = streams
+        if changed:
+            for worker in self._workers:
+                worker.process.tell(self._assignment(worker))
 
     def _leave(self) -> None:
         """Stop following the streams that were left by a changed selection."""

@@ -104,7 +104,8 @@ class Composer:
         row["name"] = name
         known.entities.add(name)
         known.owner.update((part.record.key, name) for part in parts if not part.record.ends)
-        known.key_of.update(dict.fromkeys(state.uuids, name))
+        for uuid in state.uuids:
+            known.add(name, row["class"], uuid)
         self._alias.update(dict.fromkeys(state.aliases, name))
         self._names[name] = _Names(set(state.aliases), set(state.uuids))
         self._settle(name, row)
@@ -172,7 +173,7 @@ class Composer:
             return stated
         self._settle(name, stated)
         names = self._names[name]
-        if record.uuid and self._composing.key_of.get(record.uuid) == name:
+        if record.uuid and self._composing.named(record.uuid, record.entity_class) == name:
             names.uuids.add(record.uuid)
         return stated
 
@@ -186,7 +187,7 @@ class Composer:
                 return replace(record, key=self._alias[key] + record.key[len(key) :])
         if not record.uuid or record.key in known.owner:
             return record
-        name = known.key_of.get(record.uuid)
+        name = known.named(record.uuid, record.entity_class)
         if name is None or name == record.key or name not in known.entities:
             return record
         base = known.touched[name].parts.get(name)
@@ -201,13 +202,9 @@ class Composer:
 
     def _forget(self, name: str) -> None:
         known, names = self._composing, self._names.pop(name)
-        del self._last[name], known.touched[name], known.class_of[name]
-        known.entities.discard(name)
-        for keys, of in (
-            (names.parts, known.owner),
-            (names.uuids, known.key_of),
-            (names.aliases, self._alias),
-        ):
+        del self._last[name], known.touched[name]
+        known.forget(name, names.uuids)
+        for keys, of in ((names.parts, known.owner), (names.aliases, self._alias)):
             for key in keys:
                 if of.get(key) == name:
                     del of[key]
