@@ -24,16 +24,21 @@ _BEGAN_S = 1_000_000
 _DETAILS = {"tombstone-retention": "0.5", "compaction-delay": "0.2"}
 
 
-def declared(storage: str = "COMPACTED", edition: str = "2.1.3", **of_type: Any) -> Event:
-    """A stream of links."""
+def declared(
+    storage: str = "COMPACTED",
+    edition: str = "2.1.3",
+    *,
+    classes: Sequence[str] = ("NODE", "NODE_EDGE_POINT", "LINK"),
+    retention: str = "FOREVER",
+) -> Event:
+    """A stream, and its type."""
     type_: dict[str, Any] = {
         "uuid": "t",
         "stream-type-name": "t",
-        "record-retention": "FOREVER",
+        "record-retention": retention,
         "log-storage-strategy": f"LOG_STORAGE_STRATEGY_{storage}",
         "log-record-strategy": "LOG_RECORD_STRATEGY_WHOLE_ENTITY_ON_CHANGE",
-        "record-content": ["NODE", "NODE_EDGE_POINT", "LINK"],
-        **of_type,
+        "record-content": list(classes),
     }
     if storage == "COMPACTED":
         type_["compacted-log-details"] = _DETAILS
@@ -144,8 +149,8 @@ def test_a_record(right: dict[str, Any], wrong: dict[str, Any], rule: str) -> No
 def test_a_time_of_a_clock_that_is_free_is_no_fault() -> None:
     stamp = {"primary-time-stamp": "1970-02-12T13:46:40Z"}
     free = {**stamp, "source-precision": "SOURCE_PRECISION_FREE_RUNNING"}
-    begun = declared(), opened(1, 1)
-    assert found(*begun, record(2, 1, **{"event-time-stamp": free})) == set()
+    body: dict[str, Any] = {"event-time-stamp": free}
+    assert found(declared(), opened(1, 1), record(2, 1, **body)) == set()
 
 
 @pytest.mark.parametrize("severity", ["MAJOR", "HIGH"])
@@ -160,13 +165,13 @@ def test_the_severity_of_an_alarm(severity: str) -> None:
             "legacy-properties": {"perceived-severity": severity},
         },
     }
-    begun = declared(**{"record-content": ["CONDITION_DETECTOR"]}), opened(1, 1)
+    begun = declared(classes=["CONDITION_DETECTOR"]), opened(1, 1)
     raised = record(2, 1, cls="CONDITION_DETECTOR", entity=alarm)
     assert found(*begun, raised) == ({"enumerations"} if severity == "HIGH" else set())
 
 
 def test_a_type_declares_classes_of_the_yang() -> None:
-    assert found(declared(**{"record-content": ["LINK", "PORT"]})) == {"type-classes"}
+    assert found(declared(classes=["LINK", "PORT"])) == {"type-classes"}
 
 
 def _of_2_6(*trace: Event) -> set[str]:
@@ -192,7 +197,7 @@ def test_a_change_of_what_the_client_has_not_got() -> None:
 
 
 def test_the_latest_record_is_not_the_oldest() -> None:
-    begun = declared("TRUNCATED", **{"record-retention": "60"}), opened(1_000, 1, "latest")
+    begun = declared("TRUNCATED", retention="60"), opened(1_000, 1, "latest")
     old = [record(1_001 + one, one, appended_s=one) for one in range(1, 4)]
     offered = {"compacted-offered"}
     assert found(*begun, *old) == offered | {"start-latest"}
@@ -203,7 +208,7 @@ def _read_twice(storage: str, again: Sequence[int], apart_s: float, retention: s
     first = [record(2 + one, one) for one in range(1, 11)]
     second = [record(apart_s, one, appended_s=2 + one, connection=2) for one in again if one <= 10]
     read = [opened(1, 1), *first, closed(20, 1), opened(apart_s, 2), *second]
-    begun = declared(storage, **{"record-retention": retention})
+    begun = declared(storage, retention=retention)
     return found(begun, *read, record(apart_s + 1, 11, connection=2)) - {"compacted-offered"}
 
 
