@@ -288,15 +288,17 @@ def _remember(known: dict[_K, _V], name: _K, value: _V) -> None:
 
 
 class _Token:
-    """Judges that a token names one record."""
+    """Judges that a token names one record. What is a CHANGE for a client at the head of the log is
+    a whole entity for one behind it (v3.2 5.2).
+    """
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], tuple[Any, RecordSeen]] = {}
+        self._seen: dict[tuple[str, str, bool], tuple[Any, RecordSeen]] = {}
 
     def __call__(self, seen: RecordSeen) -> Sequence[Verdict]:
         if not seen.token or not seen.connection.in_order:
             return NOTHING
-        name = (seen.connection.stream, seen.token)
+        name = (seen.connection.stream, seen.token, seen.kind == "CHANGE")
         stated = b"" if seen.body is None else _encode(seen.body)
         what = (seen.key, seen.place, seen.append_us, hash(stated))
         known = self._seen.get(name)

@@ -196,6 +196,16 @@ def test_a_change_of_what_the_client_has_not_got() -> None:
     assert _of_2_6(opened(1, 1), record(2, 6, kind="UPDATE", key="a"), change) == set()
 
 
+def test_a_record_is_a_change_for_one_client_and_whole_for_another() -> None:
+    """The provider chooses by where a client reads (TR-548 5.2 of v3.2)."""
+    whole = record(2, 1, kind="UPDATE", key="a", entity=_LINK)
+    part = record(3, 1, kind="CHANGE", key="a", appended_s=2, connection=2)
+    read = [opened(1, 1), whole, opened(2, 2, "token 0")]
+    assert _of_2_6(*read, part) == set()
+    again = record(4, 1, kind="CHANGE", key="a", appended_s=2, connection=2, entity=_LINK)
+    assert _of_2_6(*read, part, again) == {"token-one-record"}
+
+
 def test_the_latest_record_is_not_the_oldest() -> None:
     begun = declared("TRUNCATED", retention="60"), opened(1_000, 1, "latest")
     old = [record(1_001 + one, one, appended_s=one) for one in range(1, 4)]
