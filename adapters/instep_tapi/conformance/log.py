@@ -425,11 +425,27 @@ class _Lacking(NamedTuple):
     """How long before that the earlier reading brought its last record."""
 
 
+def _lossy(log: Log, reading: Reading) -> bool:
+    """Whether a connection has passed over what another one brought afterwards: then what it lacks
+    is not gone from the log.
+    """
+    offsets = reading.offsets()
+    for other in log.readings:
+        for place, record in other.records.items():
+            came = offsets.get(place[0], [])
+            if place in reading.records or not came or not came[0] < place[1] < came[-1]:
+                continue
+            passing = reading.records[(place[0], came[bisect_right(came, place[1])])]
+            if passing.at_us < other.sent_us(record):
+                return True
+    return False
+
+
 def _from_oldest_pairs(log: Log) -> Iterator[tuple[_Pair, list[_Lacking], int]]:
     """For each pair: what the later one lacks of the earlier, and how much it has."""
     for pair in _pairs(log, compacted=True):
         later = pair.later
-        if later.connection.start:
+        if later.connection.start or _lossy(log, later):
             continue
         last_offset: dict[str, int] = {}
         for other in log.readings:

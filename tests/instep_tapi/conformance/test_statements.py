@@ -266,6 +266,20 @@ def test_a_token_is_followed_beside_another_client() -> None:
     assert found(*trace(*range(9, 21))) == {"compacted-offered", "token-next"}
 
 
+def test_what_a_connection_has_lost_is_not_gone_from_the_log() -> None:
+    times = {one: 2 + one for one in range(1, 21)}
+
+    def sent(connection: int, at_s: float, *offsets: int) -> list[Event]:
+        return [record(at_s, one, appended_s=times[one], connection=connection) for one in offsets]
+
+    whole, lossy = range(1, 21), (*range(1, 16), *range(19, 21))
+    read = [declared(), opened(1, 1), *sent(1, 22, *whole), closed(22.1, 1), opened(22.2, 2)]
+    read += [*sent(2, 22.5, *lossy), record(22.6, 21, appended_s=22, connection=2)]
+    assert found(*read) == {"delay-kept"}
+    again = [opened(22.7, 3), *sent(3, 22.8, *whole), record(22.9, 21, appended_s=22, connection=3)]
+    assert found(*read, *again) == {"at-least-once"}
+
+
 def test_a_tombstone_is_missing_in_a_log_with_a_short_delay() -> None:
     """A TOMBSTONE outlives the compaction delay: what is not missing was never there."""
     begun = [declared(), opened(1, 1), record(2, 1, key="a")]
