@@ -63,6 +63,9 @@ def _all_streamed(seen: NetworkSeen) -> Sequence[Verdict]:
 
 
 def _nothing_bogus(seen: NetworkSeen) -> Sequence[Verdict]:
+    assert seen.declared.type is not None
+    if seen.declared.type.storage != "COMPACTED":
+        return NOTHING  # what was ended before a log began anew is not ended in it
     classes = _classes(seen)
     readable = frozenset[str]().union(*CLASS_MODEL.resources[seen.edition].values())
     if not classes & readable:

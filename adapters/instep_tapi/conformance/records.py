@@ -55,6 +55,8 @@ _ENUMERATIONS: Final = {
     "service-affecting": {"SERVICE_AFFECTING", "NOT_SERVICE_AFFECTING", "UNKNOWN"},
 }
 _ELEMENT: Final = re.compile(r"([a-z0-9-]+)-(uuid|local-id):\S.*")
+_MARGIN_US: Final = 2_000_000
+"""How far a time of ours and one of the provider's may be apart: a Date has whole seconds."""
 _MAX_TOKENS: Final = 100_000
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -433,7 +435,9 @@ class _Lives:
 
 
 class _Change:
-    """Judges that a client gets a CHANGE only of an entity that it has got whole."""
+    """Judges that a client gets a CHANGE only of an entity that it has got whole. Of what changes
+    after it has connected, the whole record may be compacted before it comes to it.
+    """
 
     def __init__(self) -> None:
         self._whole: dict[int, set[str]] = {}
@@ -452,6 +456,9 @@ class _Change:
             return NOTHING
         if seen.key in whole or len(whole) >= _MAX_TOKENS:
             return HELD
+        opened_us = connection.opened_us + seen.ahead_us
+        if seen.append_us is None or seen.append_us > opened_us - _MARGIN_US:
+            return NOTHING
         reason = f"a CHANGE of {seen.key}, of which this connection has brought no whole record"
         return (RuleBroken(reason, (connection.evidence, seen.evidence)),)
 

@@ -190,10 +190,13 @@ def test_a_create_of_what_is_there() -> None:
 
 
 def test_a_change_of_what_the_client_has_not_got() -> None:
-    change = record(2, 7, kind="CHANGE", key="a")
-    assert _of_2_6(opened(1, 1), change) == {"change-known"}
-    assert _of_2_6(opened(1, 1, "token 3"), change) == set()
-    assert _of_2_6(opened(1, 1), record(2, 6, kind="UPDATE", key="a"), change) == set()
+    change = record(12, 7, kind="CHANGE", key="a", appended_s=2)
+    whole = record(12, 6, kind="UPDATE", key="a", appended_s=1)
+    assert _of_2_6(opened(11, 1), change) == {"change-known"}
+    assert _of_2_6(opened(11, 1, "token 3"), change) == set()
+    assert _of_2_6(opened(11, 1), whole, change) == set()
+    # What was whole may have been compacted since.
+    assert _of_2_6(opened(1, 1), change) == set()
 
 
 def test_a_record_is_a_change_for_one_client_and_whole_for_another() -> None:
