@@ -66,6 +66,11 @@ def _read_message(content: bytes) -> Iterator[Step]:
         return
     # That an id is long is no more than a recommendation broken.
     wrong = [kind for kind in deviations if kind != "id-long"]
+    wrong += [
+        f"received_orders of {one.id} has gaps that are not below its last"
+        for one in headers.received_orders
+        if any(not 1 <= gap < one.last for gap in one.gaps)
+    ]
     yield RequestChecked("well-formed", ", ".join(wrong))
     if not headers.sender_order:
         return

@@ -45,6 +45,7 @@ from instep_http.offload import Busy, Offload
 
 __all__ = ["DidcommListener"]
 
+_ORDER: Final = b'"sender_order"'
 _ACCEPTED: Final = Response(202)
 _FINISH_S: Final = 1.0
 _RETRY_AFTER_S: Final = 1
@@ -243,6 +244,7 @@ class DidcommListener:
             try:
                 incoming = self._decoder.decode_plain(raw, content_type, certificate)
             except MessageRefusedError as error:
+                self._record_unread(raw)
                 respond(self._unread(error))
                 return
         if (
@@ -322,6 +324,12 @@ class DidcommListener:
             respond(response)
 
         return responded
+
+    def _record_unread(self, raw: bytes) -> None:
+        """Record a plaintext that is refused, if it has an order: others are of strangers."""
+        record = self._recorder
+        if record is not None and _ORDER in raw and record.takes_next():
+            record(RequestReceived(self._now_us(), "", None, "", raw))
 
     async def _commit(self, incoming: Incoming) -> Response:
         intake = self._intake

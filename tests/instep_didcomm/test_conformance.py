@@ -71,6 +71,22 @@ async def _of_nobody(send: Send) -> None:
     await send(plain(1, **{"from": None, "type": "https://didcomm.org/chat/1.0/line"}))
 
 
+async def _of_nobody_in_a_sequence(send: Send) -> None:
+    await send(plain(1, **{"from": None}))
+
+
+async def _order_0(send: Send) -> None:
+    await send(plain(0))
+
+
+async def _order_as_text(send: Send) -> None:
+    await send(plain(1, sender_order="1"))
+
+
+async def _gaps_above(send: Send) -> None:
+    await send(plain(1, received_orders=[{"id": "did:ex:bob", "last": 2, "gaps": [3]}]))
+
+
 async def _never_gives_up(send: Send) -> None:
     await send(plain(1), closed=True)
     for count in range(1, 6):
@@ -89,6 +105,10 @@ VARIANTS: dict[Callable[[Send], Awaitable[None]], list[str]] = {
     _other_headers: ["headers-repeated"],
     _nested: ["well-formed"],
     _of_nobody: ["sender-named"],
+    _of_nobody_in_a_sequence: ["sender-named"],
+    _order_0: ["well-formed"],
+    _order_as_text: ["well-formed"],
+    _gaps_above: ["well-formed"],
     _never_gives_up: ["gives-up"],
     _forgotten: ["sent-again"],
 }
@@ -126,6 +146,14 @@ async def test_a_sender_that_breaks_a_duty_is_named_by_it(
     report = judged(await trace_of(variant), LATER_US)
     assert broken(report) == VARIANTS[variant]
     assert all(one.reason and one.evidence for one in report.broken)
+
+
+@pytest.mark.asyncio
+async def test_what_a_stranger_sends_is_no_mistake_of_a_sender() -> None:
+    async def strange(send: Send) -> None:
+        await send({"id": 7}, {"hello": "world"})
+
+    assert await trace_of(strange) == []
 
 
 @pytest.mark.asyncio

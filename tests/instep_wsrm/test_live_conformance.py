@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
 from instep.conformance import Event
 from instep.runtime.conformance import LiveConformance
+from instep_sql import SqlStore
 from instep_wsrm.conformance import wsrm_rules
 from tests.instep.conformance.live_kit import broken_between_gaps, endless, spent
 from tests.instep_wsrm.rm_kit import running, until
@@ -32,6 +34,18 @@ async def test_a_duty_that_is_broken_is_found_counted_and_stored(
             return broken == wanted and wanted <= health.intake.deviations.keys()
 
         await until(found)
+
+
+@pytest.mark.asyncio
+async def test_what_came_last_is_in_the_report_of_who_has_ended(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/rm.db"
+    async with running(url, budget=endless()) as site:
+        source = await Source(site).begin()
+        await source.send(1)
+        await source.send(1, body="other")
+    async with SqlStore(url) as store:
+        (report,) = (await store.reader.conformance()).values()
+    assert [one.rule for one in report.broken] == ["wsrm-content-repeated"]
 
 
 @pytest.mark.asyncio

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final
 
 from instep.conformance import HELD, NOTHING, Judge, Rule, RuleBroken, RuleLevel, Verdict
@@ -158,7 +159,8 @@ class _Follows:
             del run.pending[seen.key]
             found += self._broken(again, seen)
         oldest = next(iter(run.pending.values()), None)
-        if oldest is not None and seen.append_us - (oldest.append_us or 0) > self._within_us:
+        within_us = min(self._within_us, _kept_us(seen) / 3)
+        if oldest is not None and seen.append_us - (oldest.append_us or 0) > within_us:
             del run.pending[oldest.key]
             found += self._broken(oldest, seen)
         if self._opens(seen) and len(run.pending) < _MAX_PENDING:
@@ -166,11 +168,9 @@ class _Follows:
         return found
 
     def _broken(self, last: RecordSeen, seen: RecordSeen) -> Sequence[Verdict]:
-        declared = seen.connection.declared
-        delay_s = declared.type.delay_s if declared and declared.type else None
         age_us = seen.at_us + seen.ahead_us - (last.append_us or 0)
-        if delay_s is not None and age_us > delay_s * 1e6 / 2:
-            return NOTHING  # compaction may have taken the TOMBSTONE away before we came to it
+        if age_us > _kept_us(last, superseded=seen.key == last.key) / 2:
+            return NOTHING  # the TOMBSTONE may have gone before we came to it
         after = ((seen.append_us or 0) - (last.append_us or 0)) / 1e6
         other = "the next record of it" if seen.key == last.key else "another record"
         reason = (
@@ -178,6 +178,18 @@ class _Follows:
             " later, and none between is missing"
         )
         return (RuleBroken(reason, (last.evidence, seen.evidence)),)
+
+
+def _kept_us(ended: RecordSeen, *, superseded: bool = False) -> float:
+    """How long the TOMBSTONE of what has ended is in the log; `superseded`: as another record of it
+    followed.
+    """
+    declared = ended.connection.declared
+    type_ = declared.type if declared else None
+    if type_ is None:
+        return inf
+    kept_s = type_.retention_s if type_.compacts and not superseded else type_.delay_s
+    return inf if kept_s is None else kept_s * 1e6
 
 
 @dataclass(slots=True)

@@ -132,6 +132,8 @@ class _SecondClient:
         self._served: set[str] = set()
         """Streams to which two connections were open beside each other."""
         self._against: dict[str, list[Evidence]] = {}
+        self._ends: dict[str, list[tuple[int, int]]] = {}
+        """For how long those that ended so were silent before, and were open."""
 
     def __call__(self, seen: ConnectionSeen | RefusalSeen | Log) -> Sequence[Verdict]:
         if isinstance(seen, Log):
@@ -174,6 +176,21 @@ class _SecondClient:
         if first is None or second.stream in self._served:
             return NOTHING
         if min(at_us - second.opened_us, second.asked_us - first.opened_us) < _SETTLED_US:
+            return NOTHING
+        # Some end connections after a fixed time, or when they were silent for one: where each
+        # lasted as long as the one before, it is that.
+        silent_us = (first.closed_us or 0) - first.quiet_us
+        lasted_us = (first.closed_us or 0) - first.opened_us
+        ended = self._ends.setdefault(second.stream, [])
+        alike = any(
+            abs(one - other) < _SECOND_US
+            for pair in ended
+            for one, other in zip(pair, (silent_us, lasted_us), strict=True)
+            if other > _SECOND_US
+        )
+        ended.append((silent_us, lasted_us))
+        del ended[:-_TIMES]
+        if alike:
             return NOTHING
         reason = "a connection is closed where a second one to its stream is opened"
         shown = (first.evidence, second.evidence, first.closing)

@@ -7,9 +7,10 @@ concluded from a gap in the offsets alone: compaction leaves gaps.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from instep.conformance import HELD, NOTHING, Rule, RuleBroken, RuleLevel, Verdict
@@ -249,6 +250,43 @@ def _from_oldest(log: Log) -> Iterator[Verdict]:
                 )
 
 
+def _kept(log: Log, storage: str, keeps_us: float) -> Iterator[Verdict]:
+    """Records that an earlier reading brought, and that a later one from the oldest record lacks,
+    though they are younger than `keeps_us`, in a log of this storage strategy.
+    """
+    for pair in _pairs(log, continued=True):
+        later = pair.later
+        if later.connection.start or pair.type.storage != storage:
+            continue
+        offsets = later.offsets()
+        for place, record in pair.earlier.records.items():
+            came = offsets.get(place[0], [])
+            if not came or place[1] > came[-1]:
+                continue
+            behind = later.records[(place[0], came[bisect_left(came, place[1])])]
+            age_us = behind.at_us + later.ahead_us - record.append_us
+            if age_us < 0 or age_us >= keeps_us:
+                continue
+            if place in later.records:
+                yield HELD[0]
+                continue
+            yield RuleBroken(
+                f"offset {place[1]} was not in the log any more {age_us / 1e6:.0f} s after it was"
+                " appended",
+                (record.evidence, later.connection.evidence, behind.evidence),
+            )
+
+
+def _history_kept(log: Log) -> Iterator[Verdict]:
+    yield from _kept(log, "FULL_HISTORY", inf)
+
+
+def _retention_kept(log: Log) -> Iterator[Verdict]:
+    type_ = log.declared.type if log.declared else None
+    if type_ is not None and type_.record_retention_s is not None:
+        yield from _kept(log, "TRUNCATED", type_.record_retention_s * 0.9e6 - _MARGIN_US)
+
+
 def _token_record(log: Log, reading: Reading) -> Delivered | None:
     """The record whose token the reading was opened with. Its append time is not before that of a
     record in front of it: times that go back are another rule's.
@@ -290,10 +328,12 @@ def _after_token(log: Log) -> Iterator[Verdict]:
             behind = record.place[1] > token.place[1]
         else:
             behind = record.append_us > token.append_us + _SECOND_US
+        # Another client beside it gets its own copies.
         delivered = any(
             record.place in other.records
             for other in log.readings
-            if other.connection.opened_us < reading.connection.opened_us
+            if (other.connection.closed_us or reading.connection.opened_us)
+            < reading.connection.opened_us
         )
         return behind and not delivered
 
@@ -344,7 +384,10 @@ def _token_used(log: Log) -> Iterator[Verdict]:
             place for place in before & since if place[0] == partition and place[1] <= offset
         }
         again = len(standing & mine)
-        if token.place in mine and again > _MANY_RECORDS and again > len(standing) * 0.9:
+        known = reading.records.get(token.place)
+        # Another log may have an offset of the same number.
+        knows = known is not None and known.token == token.token
+        if knows and again > _MANY_RECORDS and again > len(standing) * 0.9:
             if all(token.token != one.token for _, one, _ in refused):
                 refused.append((reading, token, first))
         elif min(mine)[1] >= offset:
@@ -365,7 +408,7 @@ def _token_used(log: Log) -> Iterator[Verdict]:
 
 _FEW_RECORDS: Final = 50
 """Fewer offsets than a log begins with that is made anew."""
-_MANY_RECORDS: Final = 100
+_MANY_RECORDS: Final = 50
 """More than come again at-least-once, as any stream may send them."""
 _TIMES: Final = 3
 """So often in a row: a provider may realign a client for reasons of its own (ST-0.9)."""
@@ -385,11 +428,27 @@ class _Lacking(NamedTuple):
     """How long before that the earlier reading brought its last record."""
 
 
+def _lossy(log: Log, reading: Reading) -> bool:
+    """Whether a connection has passed over what another one brought afterwards: then what it lacks
+    is not gone from the log.
+    """
+    offsets = reading.offsets()
+    for other in log.readings:
+        for place, record in other.records.items():
+            came = offsets.get(place[0], [])
+            if place in reading.records or not came or not came[0] < place[1] < came[-1]:
+                continue
+            passing = reading.records[(place[0], came[bisect_right(came, place[1])])]
+            if passing.at_us < other.sent_us(record):
+                return True
+    return False
+
+
 def _from_oldest_pairs(log: Log) -> Iterator[tuple[_Pair, list[_Lacking], int]]:
     """For each pair: what the later one lacks of the earlier, and how much it has."""
     for pair in _pairs(log, compacted=True):
         later = pair.later
-        if later.connection.start:
+        if later.connection.start or _lossy(log, later):
             continue
         last_offset: dict[str, int] = {}
         for other in log.readings:
@@ -612,6 +671,26 @@ RULES: Final[tuple[Rule, ...]] = (
         right="all states of k in the last 10 minutes",
         wrong="only the last state of k, seconds after the one before",
         make_judge=log_judge(_delay_kept),
+    ),
+    _rule(
+        "history-kept",
+        text="A log of full history keeps every record.",
+        clauses=clauses("3.8.1.3", "3.8.1.3"),
+        why="A client that reads the history, of alarms for example, takes what is gone for what"
+        " never happened.",
+        right="all records since the context was created",
+        wrong="a FULL_HISTORY that begins at offset 100, and began at offset 0 an hour ago",
+        make_judge=log_judge(_history_kept),
+    ),
+    _rule(
+        "retention-kept",
+        text="A truncated log keeps its records for the record-retention.",
+        clauses=clauses("3.7.1, 3.8.1.2", "3.7.1, 3.8.1.2", RuleLevel.SHOULD),
+        why="A client that was away for less than that goes on behind its token, and takes nothing"
+        " for lost: what was removed meanwhile never comes to it.",
+        right='"record-retention": "60", and all records of the last hour',
+        wrong='"record-retention": "1440", and the oldest record is ten minutes old',
+        make_judge=log_judge(_retention_kept),
     ),
     _rule(
         "latest-kept",

@@ -27,11 +27,22 @@ def _classes(seen: NetworkSeen) -> frozenset[str]:
     return shown if ANY_CLASS in declared else shown & declared
 
 
+def _before(stated: StatedEntity, seen: NetworkSeen) -> bool:
+    """Whether a record is older than both GETs, by its append time and by when it came."""
+    came_us = stated.evidence.at_us
+    return (
+        stated.append_us < seen.first_us - _MARGIN_US and came_us < seen.answer.at_us - _MARGIN_US
+    )
+
+
 def _all_streamed(seen: NetworkSeen) -> Sequence[Verdict]:
     classes = _classes(seen)
-    if not classes:
+    assert seen.declared.type is not None
+    if not classes or seen.declared.type.storage != "COMPACTED":
         return NOTHING
-    stated = {one.uuid for one in seen.stated if one.alive}
+    # What has ended since may have ended after the second GET.
+    since_us = seen.first_us - _MARGIN_US
+    stated = {one.uuid for one in seen.stated if one.alive or one.append_us >= since_us}
     # Of a class whose entities are stated without uuid nothing can be compared.
     nameless = {one.cls for one in seen.stated if one.alive and not one.uuid}
     lacking = [
@@ -52,6 +63,9 @@ def _all_streamed(seen: NetworkSeen) -> Sequence[Verdict]:
 
 
 def _nothing_bogus(seen: NetworkSeen) -> Sequence[Verdict]:
+    assert seen.declared.type is not None
+    if seen.declared.type.storage != "COMPACTED":
+        return NOTHING  # what was ended before a log began anew is not ended in it
     classes = _classes(seen)
     readable = frozenset[str]().union(*CLASS_MODEL.resources[seen.edition].values())
     if not classes & readable:
@@ -63,7 +77,7 @@ def _nothing_bogus(seen: NetworkSeen) -> Sequence[Verdict]:
         if one.alive
         and one.uuid
         and one.cls in classes & readable
-        and one.append_us < seen.first_us - _MARGIN_US
+        and _before(one, seen)
         and one.uuid not in shown
     ]
     if not bogus:
@@ -88,7 +102,7 @@ def _compared(seen: NetworkSeen) -> Iterator[tuple[StatedEntity, ShownEntity]]:
         shown = seen.shown.get(entity)
         if shown is None or not one.alive or not one.members or times[entity] > 1:
             continue
-        if one.append_us < seen.first_us - _MARGIN_US:
+        if _before(one, seen):
             yield one, shown
 
 
@@ -122,11 +136,27 @@ def _differing(stated: StatedEntity, shown: ShownEntity) -> str:
     return ""
 
 
+def _parent_true(seen: NetworkSeen) -> Sequence[Verdict]:
+    found: Sequence[Verdict] = NOTHING
+    for stated in seen.stated:
+        shown = seen.shown.get((stated.cls, stated.uuid))
+        if shown is None or not stated.alive or not stated.parent or not _before(stated, seen):
+            continue
+        if stated.parent not in shown.parents:
+            wrong = (
+                f"the parent-address of {stated.cls} {stated.uuid} ends with {stated.parent}, and"
+                f" two GETs show it as {shown.where}"
+            )
+            return (RuleBroken(wrong, (stated.evidence, seen.answer)),)
+        found = HELD
+    return found
+
+
 def _rule(id_: str, **given: Any) -> Rule:
     return Rule(
         id=f"tapi-{id_}",
         chapter=_CHAPTER,
-        provoke="Let the whole context be read by GET; a COMPACTED stream is compared with it.",
+        provoke="Let the whole context be read by GET, and the stream from its oldest record.",
         sees=(NetworkSeen,),
         **given,
     )
@@ -171,5 +201,14 @@ RULES: Final[tuple[Rule, ...]] = (
         right='"operational-state": "ENABLED" in the last record, and in the GET',
         wrong='"DISABLED" in the GET, "ENABLED" in a record of an hour ago, and no newer one',
         make_judge=_each_compared(_differing),
+    ),
+    _rule(
+        "parent-true",
+        text="parent-address ends with the entity that a GET shows right above.",
+        clauses=clauses("3.10.1", "3.10.3"),
+        why="The client puts the entity below another one: a port is looked for at the wrong node.",
+        right='"node-uuid:7f65…", and the GET shows it in node 7f65…',
+        wrong='"node-uuid:7f65…", and the GET shows it in node 113f…',
+        make_judge=lambda: _parent_true,
     ),
 )

@@ -111,15 +111,15 @@ class DeclaredType:
         """The age up to which the log has each record, superseded or not; None: it is not
         stated.
         """
-        return self.delay_s if self.compacts else self._record_retention_s
+        return self.delay_s if self.compacts else self.record_retention_s
 
     @property
     def place_kept_s(self) -> float | None:
         """The age up to which a reader's place in the log is kept; None: it is not stated."""
-        return self.retention_s if self.compacts else self._record_retention_s
+        return self.retention_s if self.compacts else self.record_retention_s
 
     @property
-    def _record_retention_s(self) -> float | None:
+    def record_retention_s(self) -> float | None:
         return duration_s(self.members.get("record-retention"))
 
 
@@ -214,6 +214,8 @@ class ConnectionSeen:
     """When we sent the last Pong, or opened it …"""
     longest_us: int = 0
     """… and how long it was without one, at most, while nothing came."""
+    whole: bool = True
+    """Whether all that came over it was read."""
 
     @property
     def evidence(self) -> Evidence:
@@ -346,6 +348,11 @@ class RecordSeen:
         return self.kind in {"DELETE", "TOMBSTONE"}
 
     @property
+    def parent_address(self) -> list[str]:
+        stated = self.body.get("parent-address") if self.body else None
+        return [one for one in stated if isinstance(one, str)] if isinstance(stated, list) else []
+
+    @property
     def evidence(self) -> Evidence:
         where = f", offset {self.place[1]}" if self.place else ""
         kind = self.kind or "record"
@@ -417,6 +424,8 @@ class ShownEntity(NamedTuple):
     """Where it stands."""
     members: Mapping[str, str]
     """See `plain_members`."""
+    parents: frozenset[str] = frozenset()
+    """What it stands right below, by uuid, in each place where it stands."""
 
 
 def plain_members(content: Object) -> dict[str, str]:
@@ -444,6 +453,8 @@ class StatedEntity:
     evidence: Evidence
     members: Mapping[str, str]
     """See `plain_members`; empty where it has ended."""
+    parent: str = ""
+    """The uuid of its parent, where its parent-address ends with one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -470,6 +481,7 @@ class NetworkSeen:
     ever_shown: frozenset[tuple[str, str]]
     stated: list[StatedEntity]
     answer: Evidence
+    """The second of them."""
 
 
 def text_of(value: Any) -> str:

@@ -47,7 +47,7 @@ from instep_tapi.conformance.observations import (
     plain_members,
     text_of,
 )
-from instep_tapi.facts.containment import CONTEXT, contained_class
+from instep_tapi.facts.containment import CONTEXT, contained_class, contains
 from instep_tapi.facts.names import class_named, short_identity, strip_module
 from instep_tapi.facts.stream_profile import TAPI_2_1_3, profile_of
 from instep_tapi.facts.times import time_us
@@ -127,6 +127,7 @@ class TapiObserver(Observer):
                 yield connection
             case MessagesSkipped():
                 self._full.discard(connection.stream)
+                connection.whole = False
                 if (reading := self._open_readings.get(connection.id)) is not None:
                     reading.partial = True
                 connection.quiet_us, connection.quiet_whole = at_us, False
@@ -238,6 +239,7 @@ class TapiObserver(Observer):
         records = _records(event.content)
         if records is None:
             self._full.discard(connection.stream)
+            connection.whole = False
             if (reading := self._open_readings.get(connection.id)) is not None:
                 reading.partial = True
         yield FrameSeen(
@@ -256,7 +258,7 @@ class TapiObserver(Observer):
         reading = self._open_readings.get(seen.connection.id)
         if reading is not None:
             self._remember_place(reading, seen)
-        if not seen.key:
+        if not seen.key or not (seen.states or seen.ends or seen.kind == "INFORMATION"):
             self._full.discard(seen.connection.stream)
             return
         stated = self._stated.setdefault(seen.connection.stream, {})
@@ -276,7 +278,8 @@ class TapiObserver(Observer):
             alive = _detector_state(seen.content) != "CLEAR"
             if last is None or append_us >= last.append_us:
                 members = plain_members(seen.content)
-                of_key[uuid] = StatedEntity(seen.cls, uuid, alive, append_us, cut, members)
+                parent = _parent(seen)
+                of_key[uuid] = StatedEntity(seen.cls, uuid, alive, append_us, cut, members, parent)
 
     def _remember_place(self, reading: Reading, seen: RecordSeen) -> None:
         reading.last_us = seen.at_us
@@ -321,14 +324,16 @@ class TapiObserver(Observer):
             return
         both = {
             entity: ShownEntity(
-                one.where, dict(one.members.items() & again[entity].members.items())
+                one.where,
+                dict(one.members.items() & again[entity].members.items()),
+                one.parents | again[entity].parents,
             )
             for entity, one in shown.items()
             if entity in again
         }
         for uuid in self._full:
             declared = self._streams.get(uuid)
-            if declared is None or declared.type is None or declared.type.storage != "COMPACTED":
+            if declared is None or declared.type is None:
                 continue
             if self._settled(uuid, first_provider, at_us) and declared.state == "ACTIVE":
                 yield NetworkSeen(
@@ -357,6 +362,13 @@ class TapiObserver(Observer):
         return (
             newest > since_us or at_us - max(last.last_us, last.connection.opened_us) > _SETTLED_US
         )
+
+
+def _parent(seen: RecordSeen) -> str:
+    """The uuid of its direct parent, where its parent-address ends with one."""
+    name, _, uuid = (seen.parent_address or [""])[-1].partition(":")
+    above = name.removesuffix("-uuid").upper().replace("-", "_")
+    return uuid if name.endswith("-uuid") and contains(above, seen.cls) else ""
 
 
 def _worth(reading: Reading) -> tuple[bool, bool, int]:
@@ -441,8 +453,10 @@ def _entities(
         return
     uuid = value.get("uuid")
     if isinstance(uuid, str) and cls and cls != CONTEXT:
+        parent = where.rpartition("=")[2]
         where = f"{where}/{cls}={uuid}"
-        shown.setdefault((cls, uuid), ShownEntity(where, plain_members(value)))
+        known = shown.get((cls, uuid)) or ShownEntity(where, plain_members(value))
+        shown[cls, uuid] = known._replace(parents=known.parents | {parent})
     for name, inner in value.items():
         if isinstance(inner, dict | list):
             below = contained_class(name, cls)

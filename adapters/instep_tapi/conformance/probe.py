@@ -17,7 +17,6 @@ from yarl import URL
 
 from instep.conformance import Event
 from instep.errors import InstepError, NoStreamError, SourceError, TokenRefusedError
-from instep.model.records import RecordHeader
 from instep.model.streams import Start, StreamInfo
 from instep_tapi.feeds.buffered_feed import BufferedFeed
 from instep_tapi.feeds.feed_tap import now_us
@@ -44,6 +43,9 @@ beginning, since what it has once granted to a sender it does not take back.
 _SECOND_SHARE: Final = 0.35
 _SETTLED_S: Final = 6.0
 _SETTLED_SHARE: Final = 0.1
+_OTHERWISE: Final = 1.4
+"""Another wait than the one before it: what ends after the same time each time is no displacement.
+"""
 _WITHHELD_S: Final = 95.0
 """A provider drops who sends no Pong for 30 s (5.8); one that does not after this has no limit."""
 _WITHHELD_SHARE: Final = 0.25
@@ -126,9 +128,14 @@ class Probe:
         except NoStreamError as error:
             self._note(str(error))
             infos = []
-        tasks = [asyncio.create_task(self._stream(info)) for info in infos]
-        if self._active:
-            tasks += [asyncio.create_task(self._second_client(info)) for info in infos]
+        tasks: list[asyncio.Task[None]] = []
+        for info in infos:
+            wait_s = self._settled_s * _OTHERWISE if self._active else _RECONNECT_S
+            stream = _Stream(self._source, info, self._note, wait_s, paused=self._active)
+            self._streams.append(stream)
+            tasks.append(asyncio.create_task(self._stream(info, stream)))
+            if self._active:
+                tasks.append(asyncio.create_task(self._second_client(info, stream)))
         polling = asyncio.create_task(self._poll())
         try:
             if tasks:
@@ -161,10 +168,7 @@ class Probe:
             with suppress(SourceError):
                 await self._source.survey()
 
-    async def _stream(self, info: StreamInfo) -> None:
-        wait_s = self._settled_s if self._active else _RECONNECT_S
-        stream = _Stream(self._source, info, self._note, wait_s, paused=self._active)
-        self._streams.append(stream)
+    async def _stream(self, info: StreamInfo, stream: _Stream) -> None:
         try:
             await (self._provoke(stream) if self._active else stream.read(self._seconds))
         except SourceError as error:
@@ -183,9 +187,9 @@ class Probe:
             await asyncio.sleep(away_s)
 
         async def use_old_token() -> None:
-            if stream.old_token:
+            if (token := stream.old_token()) is not None:
                 self._say(f"{stream.name}: uses a token older than the tombstone retention")
-                await stream.restart(stream.old_token)
+                await stream.restart(token)
 
         async def read_slowly() -> None:
             for _ in range(_SLOW_TIMES):
@@ -204,9 +208,13 @@ class Probe:
         await stream.restart(Start.OLDEST)
         await stream.read(total_s * 0.25)
 
-    async def _second_client(self, info: StreamInfo) -> None:
+    async def _second_client(self, info: StreamInfo, first: _Stream) -> None:
         """Be another client of the stream, twice, and one that sends no Pong."""
         # The first one is to be settled, so that it is known which one came second.
+        try:
+            await asyncio.wait_for(first.opened.wait(), self._seconds)
+        except TimeoutError:
+            return
         await asyncio.sleep(self._settled_s)
         second = _Stream(self._source, info, self._note, _RECONNECT_S, second=True)
         try:
@@ -250,13 +258,15 @@ class _Stream:
         self._info = info
         self._note = note
         self._after: str | Start = Start.OLDEST
-        self.old_token = ""
-        """One that is older than the tombstone retention, where the log has it."""
+        self._oldest: tuple[int, str] | None = None
+        """The append time of the first record that came, in microseconds, and its token."""
         self._task: asyncio.Task[None] | None = None
         self._reading = asyncio.Event()
         self._reading.set()
         self._feed: BufferedFeed | None = None
         self._withholds_pongs = False
+        self.opened = asyncio.Event()
+        """Whether there ever was a connection."""
         self._ended = asyncio.Event()
         """Whether a connection has ended since it was cleared."""
 
@@ -345,6 +355,7 @@ class _Stream:
             async with self._source.feed(self._info, self._after) as feed:
                 assert isinstance(feed, BufferedFeed)
                 self._feed = feed
+                self.opened.set()
                 if self._paused:
                     feed.limit_unread(_UNREAD_BYTES)
                 while True:
@@ -352,15 +363,17 @@ class _Stream:
                     chunk = await feed.receive()
                     for record in chunk.records:
                         self._after = record.token or self._after
-                        self._note_age(record)
+                        if self._oldest is None and record.token:
+                            self._oldest = (record.appended_at_us, record.token)
         finally:
             self._feed = None
             self._ended.set()
 
-    def _note_age(self, record: RecordHeader) -> None:
+    def old_token(self) -> str | None:
+        """A token that is older than the tombstone retention, where there is one by now."""
         retention_s = self._info.tombstone_retention_s
-        if retention_s is None or self.old_token or not record.token:
-            return
-        age_s = (now_us() + self._info.clock_offset_us - record.appended_at_us) / 1e6
-        if age_s > retention_s * _OLDER:
-            self.old_token = record.token
+        if retention_s is None or self._oldest is None:
+            return None
+        appended_us, token = self._oldest
+        age_s = (now_us() + self._info.clock_offset_us - appended_us) / 1e6
+        return token if age_s > retention_s * _OLDER else None

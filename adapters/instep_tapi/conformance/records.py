@@ -46,7 +46,17 @@ _PRECISIONS: Final = {
     f"SOURCE_PRECISION_{name}" for name in ("UNKNOWN", "FREE_RUNNING", "SYNCHRONIZED")
 }
 _AHEAD_US: Final = 60_000_000
+_ZONE: Final = re.compile(r"(?:z|[+-]\d\d:?\d\d)(?:\[.*\])?", re.IGNORECASE | re.ASCII)
+_IMPRECISE: Final = {"SOURCE_PRECISION_UNKNOWN", "SOURCE_PRECISION_FREE_RUNNING"}
+_ENUMERATIONS: Final = {
+    "event-source": {"RESOURCE_OPERATION", "MANAGEMENT_OPERATION", "UNKNOWN"},
+    "perceived-severity": {"CRITICAL", "MAJOR", "MINOR", "WARNING", "CLEARED"},
+    "service-affect": {"SERVICE_AFFECTING", "NOT_SERVICE_AFFECTING", "UNKNOWN"},
+    "service-affecting": {"SERVICE_AFFECTING", "NOT_SERVICE_AFFECTING", "UNKNOWN"},
+}
 _ELEMENT: Final = re.compile(r"([a-z0-9-]+)-(uuid|local-id):\S.*")
+_MARGIN_US: Final = 2_000_000
+"""How far a time of ours and one of the provider's may be apart: a Date has whole seconds."""
 _MAX_TOKENS: Final = 100_000
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -134,6 +144,48 @@ def _between(seen: RecordSeen) -> str | None:
     return "its start-time-stamp is after its end" if end is not None and begin > end else ""
 
 
+def _zone(seen: RecordSeen) -> str | None:
+    stated = _event_time(seen) or {}
+    times = [(name, stated.get(name)) for name in ("primary-time-stamp", "start-time-stamp")]
+    named = "log-append-time-stamp"
+    found: str | None = None
+    for name, value in ((named, seen.header.get(named)), *times):
+        text = text_of(value).strip()
+        if time_us(text) is not None:
+            clock = text[8:]  # behind the date, which may have hyphens
+            if not any(one.end() == len(clock) for one in _ZONE.finditer(clock)):
+                return f"{name} is {text!r}, without a zone"
+            found = ""
+    return found
+
+
+def _event_past(seen: RecordSeen) -> str | None:
+    stated = _event_time(seen) or {}
+    time = time_us(text_of(stated.get("primary-time-stamp")) or None)
+    if time is None or plain_identity(stated.get("source-precision")) in _IMPRECISE:
+        return None
+    ahead = time - (seen.at_us + seen.ahead_us)
+    return "" if ahead <= _AHEAD_US else f"it happened {ahead / 1e6:.0f} s after it was received"
+
+
+def _enumerations(seen: RecordSeen) -> str | None:
+    condition = seen.content.get("detected-condition") if seen.cls == CONDITION_DETECTOR else None
+    detail = seen.content.get("alarm-condition-detector-detail")
+    inner = [
+        outer[name]
+        for outer, name in ((condition, "detector-info"), (detail, "legacy-properties"))
+        if isinstance(outer, dict) and isinstance(outer.get(name), dict)
+    ]
+    found: str | None = None
+    for holder in (seen.body or {}, *(inner if seen.states else ())):
+        for name, known in _ENUMERATIONS.items():
+            if name in holder:
+                if holder[name] not in known:
+                    return f"{name} is {holder[name]!r}, which the YANG does not name"
+                found = ""
+    return found
+
+
 def _ahead(seen: RecordSeen) -> str | None:
     if seen.append_us is None:
         return None
@@ -184,9 +236,7 @@ def _identified(seen: RecordSeen) -> str | None:
 
 
 def _address(seen: RecordSeen) -> list[str] | None:
-    stated = seen.body.get("parent-address") if seen.body else None
-    items = stated if isinstance(stated, list) else []
-    return [one for one in items if isinstance(one, str)] or None
+    return seen.parent_address or None
 
 
 def _parent_address(seen: RecordSeen) -> str | None:
@@ -216,6 +266,18 @@ def _address_order(seen: RecordSeen) -> str | None:
     return f"{upwards[0][1]} stands behind {upwards[0][0]}, which it contains" if upwards else ""
 
 
+def _direct_parent(seen: RecordSeen) -> str | None:
+    found = _ELEMENT.fullmatch((_address(seen) or [""])[-1])
+    above = found[1].upper().replace("-", "_") if found else ""
+    if not seen.states or seen.cls not in CONTAINED_CLASSES or above not in OBJECT_CLASSES:
+        return None
+    if _address_order(seen):
+        return None
+    if contains(above, seen.cls):
+        return ""
+    return f"the parent-address of a {seen.cls} ends with a {above}, which contains none"
+
+
 def _frame(seen: FrameSeen) -> str:
     return "" if seen.records else "the message is no log-record in JSON, and no list of them"
 
@@ -228,15 +290,17 @@ def _remember(known: dict[_K, _V], name: _K, value: _V) -> None:
 
 
 class _Token:
-    """Judges that a token names one record."""
+    """Judges that a token names one record. What is a CHANGE for a client at the head of the log is
+    a whole entity for one behind it (v3.2 5.2).
+    """
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], tuple[Any, RecordSeen]] = {}
+        self._seen: dict[tuple[str, str, bool], tuple[Any, RecordSeen]] = {}
 
     def __call__(self, seen: RecordSeen) -> Sequence[Verdict]:
         if not seen.token or not seen.connection.in_order:
             return NOTHING
-        name = (seen.connection.stream, seen.token)
+        name = (seen.connection.stream, seen.token, seen.kind == "CHANGE")
         stated = b"" if seen.body is None else _encode(seen.body)
         what = (seen.key, seen.place, seen.append_us, hash(stated))
         known = self._seen.get(name)
@@ -328,6 +392,99 @@ class _Entity:
             return HELD
         reason = f"the entity-key {seen.key!r} stands for {known[0]}, and then for {uuid}"
         return (RuleBroken(reason, (known[1].evidence, seen.evidence)),)
+
+
+class _Lives:
+    """Judges that a CREATE is of an entity that does not exist: one that did was ended before, and
+    no record between is missing.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[int, str], int] = {}
+        """The highest offset, by connection and partition …"""
+        self._alive: dict[tuple[int, str], dict[str, RecordSeen]] = {}
+        """… and what exists by the records in front of it, without a gap, by entity-key."""
+
+    def __call__(self, seen: RecordSeen | ConnectionSeen) -> Sequence[Verdict]:
+        if isinstance(seen, ConnectionSeen):
+            for name in [name for name in self._last if name[0] == seen.id]:
+                del self._last[name], self._alive[name]
+            return NOTHING
+        if seen.place is None or not seen.key or not seen.connection.in_order:
+            return NOTHING
+        partition, offset = seen.place
+        name = (seen.connection.id, partition)
+        last = self._last.get(name)
+        if last is not None and offset <= last:
+            return NOTHING  # it comes again
+        alive = self._alive.setdefault(name, {})
+        if offset - 1 != last:
+            alive.clear()
+        self._last[name] = offset
+        before = alive.get(seen.key)
+        if seen.ends:
+            alive.pop(seen.key, None)
+        elif seen.states:
+            _remember(alive, seen.key, seen)
+        if seen.kind != "CREATE":
+            return NOTHING
+        if before is None:
+            return HELD
+        reason = f"{seen.key} is created, and it was there: no record between is missing"
+        return (RuleBroken(reason, (before.evidence, seen.evidence)),)
+
+
+class _Change:
+    """Judges that a client gets a CHANGE only of an entity that it has got whole. Of what changes
+    after it has connected, the whole record may be compacted before it comes to it.
+    """
+
+    def __init__(self) -> None:
+        self._whole: dict[int, set[str]] = {}
+
+    def __call__(self, seen: RecordSeen | ConnectionSeen) -> Sequence[Verdict]:
+        if isinstance(seen, ConnectionSeen):
+            self._whole.pop(seen.id, None)
+            return NOTHING
+        connection = seen.connection
+        if not seen.key or connection.start or not connection.whole:
+            return NOTHING
+        whole = self._whole.setdefault(connection.id, set())
+        if seen.kind != "CHANGE":
+            if seen.states and len(whole) < _MAX_TOKENS:
+                whole.add(seen.key)
+            return NOTHING
+        if seen.key in whole or len(whole) >= _MAX_TOKENS:
+            return HELD
+        opened_us = connection.opened_us + seen.ahead_us
+        if seen.append_us is None or seen.append_us > opened_us - _MARGIN_US:
+            return NOTHING
+        reason = f"a CHANGE of {seen.key}, of which this connection has brought no whole record"
+        return (RuleBroken(reason, (connection.evidence, seen.evidence)),)
+
+
+class _Latest:
+    """Judges that `start_from=latest` does not begin with what was appended long before. The
+    latest record itself may come first.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[int, RecordSeen] = {}
+
+    def __call__(self, seen: RecordSeen | ConnectionSeen) -> Sequence[Verdict]:
+        if isinstance(seen, ConnectionSeen):
+            self._first.pop(seen.id, None)
+            return NOTHING
+        connection = seen.connection
+        if connection.start != "latest" or not connection.in_order or seen.append_us is None:
+            return NOTHING
+        if seen.append_us >= connection.opened_us + seen.ahead_us - _AHEAD_US:
+            return HELD
+        first = self._first.setdefault(connection.id, seen)
+        if first.token == seen.token or first.place == seen.place:
+            return NOTHING
+        reason = "a connection from the latest record began with older ones"
+        return (RuleBroken(reason, (connection.evidence, first.evidence, seen.evidence)),)
 
 
 def _rule(id_: str, look: Callable[[RecordSeen], str | None] | None = None, **given: Any) -> Rule:
@@ -515,6 +672,37 @@ RULES: Final[tuple[Rule, ...]] = (
         wrong='"spread": "before"',
     ),
     _rule(
+        "time-zone",
+        _zone,
+        text="Times state their zone.",
+        clauses=clauses(
+            "3.10 (YANG, date-and-time)", "3.10 (YANG, date-and-time)", RuleLevel.SHOULD
+        ),
+        why="A time without zone is read as UTC: where it is local, all is hours early or late, and"
+        " an hour is there twice each autumn.",
+        right='"2021-04-28T14:14:20.000Z", or "…+02:00"',
+        wrong='"2021-04-28T14:14:20.000"',
+    ),
+    _rule(
+        "event-time-past",
+        _event_past,
+        text="No event happened in the future.",
+        clauses=clauses("3.11.1", "3.11.1", RuleLevel.SHOULD),
+        why="An alarm of tomorrow is not found by who looks for what happened today.",
+        right="a primary-time-stamp that is not after the provider's own Date",
+        wrong="one that is an hour ahead, of a source that is SYNCHRONIZED",
+    ),
+    _rule(
+        "enumerations",
+        _enumerations,
+        text="event-source, severity and service impact are values that the YANG names.",
+        clauses=clauses("3.10, 4.5 (YANG)", "3.10.2, 4.5.2 (YANG)"),
+        why="An alarm list sorts and filters by them: an unknown severity is at the end, or not"
+        " there at all.",
+        right='"perceived-severity": "MAJOR"',
+        wrong='"perceived-severity": "HIGH"',
+    ),
+    _rule(
         "event-time-between",
         _between,
         text="A time with SPREAD_BETWEEN has a beginning, and that is not after its end.",
@@ -552,5 +740,48 @@ RULES: Final[tuple[Rule, ...]] = (
         " topology.",
         right='["topology-uuid:…", "node-uuid:…"]',
         wrong='["node-uuid:…", "topology-uuid:…"]',
+    ),
+    _rule(
+        "parent-address-direct",
+        _direct_parent,
+        text="parent-address ends with the direct parent.",
+        clauses=clauses("3.10, 3.10.1", "3.10.3"),
+        why="The client cannot put the entity into the list that it belongs to.",
+        right='NODE_EDGE_POINT: ["topology-uuid:…", "node-uuid:…"]',
+        wrong='NODE_EDGE_POINT: ["topology-uuid:…"]',
+    ),
+    _rule(
+        "create-new",
+        text="A CREATE is of an entity that did not exist before.",
+        clauses=clauses("", "5.2"),
+        provoke="Let an entity change.",
+        why="A client that counts what was created, or tells others, does so twice.",
+        right="CREATE of k, UPDATE of k, DELETE of k, TOMBSTONE of k, CREATE of k",
+        wrong="CREATE of k, CREATE of k",
+        sees=(RecordSeen, ConnectionSeen),
+        make_judge=_Lives,
+    ),
+    _rule(
+        "change-known",
+        text="A client gets a CHANGE only of an entity that it has got whole.",
+        clauses=clauses("", "5.2"),
+        provoke="Follow a CHANGE_ONLY stream from its oldest record, while something changes.",
+        why="A part of an entity that the client does not have cannot be stored: it must align"
+        " anew.",
+        right="UPDATE of k, CHANGE of k",
+        wrong="CHANGE of k as the first record of it on a connection without token",
+        sees=(RecordSeen, ConnectionSeen),
+        make_judge=_Change,
+    ),
+    _rule(
+        "start-latest",
+        text="start_from=latest does not begin with old records.",
+        clauses=clauses("5.10.1", "7.10.1", RuleLevel.SHOULD),
+        provoke="Let a consumer follow a TRUNCATED stream: it begins at the latest record.",
+        why="A client that reads current state by GET first gets the whole log for nothing.",
+        right="the next record that is appended, or the last one before",
+        wrong="the oldest record",
+        sees=(RecordSeen, ConnectionSeen),
+        make_judge=_Latest,
     ),
 )

@@ -79,6 +79,13 @@ def _identities(members: Mapping[str, Any], *names: str) -> str | None:
     return "" if stated else None
 
 
+def _type_classes(seen: TypeSeen) -> str | None:
+    odd = sorted(one for one in seen.type.classes if one not in OBJECT_CLASSES | {ANY_CLASS})
+    if not seen.type.classes:
+        return None
+    return f"it declares {listed(odd)}, which the YANG does not name" if odd else ""
+
+
 def _compacted_details(seen: TypeSeen) -> str | None:
     if seen.type.storage != "COMPACTED":
         return None
@@ -312,6 +319,17 @@ RULES: Final[tuple[Rule, ...]] = (
                 seen.type.members, "log-storage-strategy", "log-record-strategy"
             )
         ),
+    ),
+    _rule(
+        "type-classes",
+        text="A supported-stream-type declares classes that the YANG names.",
+        clauses=clauses("3.7.1 (YANG)", ""),
+        why="A client chooses streams by their classes. One that it does not know is followed by"
+        " nobody.",
+        right='"record-content": ["NODE_EDGE_POINT"]',
+        wrong='"record-content": ["PORT"]',
+        sees=(TypeSeen,),
+        make_judge=by_look(_type_classes),
     ),
     _rule(
         "compacted-details",

@@ -45,6 +45,17 @@ UNJUDGED: Final = (
         "It is a liberty, not a duty.",
     ),
     UnjudgedClause(
+        "5.8; 7.8 of v3.2 (a token that the provider never gave)",
+        "The provider decides by the token where the stream begins.",
+        "What it does with one that names none of its records is not specified.",
+    ),
+    UnjudgedClause(
+        "3.11.1; the same of v3.2 (a log-append-time-stamp that is too early)",
+        "It is the time when the record was logged.",
+        "A record that comes late looks the same. Where such times make tokens look old, or records"
+        " superseded, the rules of the log name that.",
+    ),
+    UnjudgedClause(
         "3.18; the same of v3.2",
         "A stream monitor shows how far each client has read.",
         "It is optional, and for administrators: a client need not be allowed to read it.",

@@ -97,8 +97,15 @@ class ConformanceReport(msgspec.Struct, frozen=True, kw_only=True):
         return not any(one.level is RuleLevel.MUST for one in self.broken)
 
     @property
+    def judged(self) -> bool:
+        """Whether any rule was seen: without that nothing is known of the peer."""
+        return any(one.status is not RuleStatus.NOT_SEEN for one in self.results)
+
+    @property
     def verdict(self) -> str:
         """Whether it conforms, in words that a sentence goes on with."""
+        if not self.judged:
+            return "was not judged"
         if not self.conforms:
             return "does not conform"
         return f"{'breaks no must' if self.broken else 'conforms'}, as far as it was seen"

@@ -5,7 +5,7 @@ are text.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -37,8 +37,13 @@ def event_line(event: Event) -> bytes:
     return _encode(members) + b"\n"
 
 
-def read_events(lines: Iterable[bytes], where: str = "trace") -> Iterator[Event]:
-    """The events of a trace file. Raises `ConfigurationError` with the line that is none."""
+def read_events(
+    lines: Iterable[bytes], where: str = "trace", note: Callable[[str], None] | None = None
+) -> Iterator[Event]:
+    """The events of a trace file. Raises `ConfigurationError` with the line that is none. `note` is
+    told where the last line is cut, as that of a process that was ended is; without it that is no
+    event, either.
+    """
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -48,6 +53,9 @@ def read_events(lines: Iterable[bytes], where: str = "trace") -> Iterator[Event]
                 members[_CONTENT] = msgspec.to_builtins(str(text).encode())
             yield _decode(_encode(members))
         except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError) as error:
+            if note is not None and number > 1 and not line.endswith(b"\n"):
+                note(f"the trace ends within line {number}, which was not judged")
+                return
             raise ConfigurationError(
                 f"this is no event of a trace: {error}"[:300],
                 where=f"{where}:{number}",

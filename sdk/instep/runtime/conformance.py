@@ -25,6 +25,7 @@ _EVERY_S: Final = 0.02
 """What comes is judged so often at most: a turn of the loop for each event would cost more than the
 judging.
 """
+_AT_LAST_S: Final = 0.2
 _REPORT_EVERY_S: Final = 1.0
 PROCESS_BUDGET: Final = JudgingBudget(time.process_time, time.perf_counter)
 """That of this process: the more consumers it has, the less of each is judged."""
@@ -93,6 +94,11 @@ class LiveConformance:
         assert self._report is not None
         return self._report
 
+    def finish(self) -> None:
+        """Judge what waits, for a moment: the next report is of all that was judged."""
+        self._report = None
+        self._judge_for(_AT_LAST_S)
+
     def copy_trace(self) -> list[Event]:
         """The last events that were judged: see `instep.conformance.event_line`."""
         return self._judge.copy_trace()
@@ -113,17 +119,19 @@ class LiveConformance:
     def _run(self) -> None:
         """Judge for a moment; the rest of the loop has its turn before the next."""
         self._scheduled = False
-        until_s = time.monotonic() + _AT_ONCE_S
+        self._judge_for(_AT_ONCE_S)
+        if self._judge.waits and not self._failed:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _judge_for(self, seconds: float) -> None:
+        until_s = time.monotonic() + seconds
         try:
-            while self._judge.waits and time.monotonic() < until_s:
+            while self._judge.waits and not self._failed and time.monotonic() < until_s:
                 self._judge.step()
         except Exception:  # noqa: BLE001 - a mistake in a rule ends no consumer
             self._failed = True
             _log.exception("a rule could not be judged; the peer is judged no more")
-            return
-        if self._judge.waits:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._run)
 
     def _broken(self, stream: str, rule: str, broken: RuleBroken) -> None:
         for listener in self._listeners:

@@ -23,7 +23,7 @@ from instep.runtime.health import (
     check_readable,
     withdrawn_stream,
 )
-from instep.runtime.lifecycle import REPORTS_WITHIN, SinkService, first_error
+from instep.runtime.lifecycle import LAST_REPORT_S, REPORTS_WITHIN, SinkService, first_error
 from instep.runtime.retry import Environment, late_wait_s
 from instep.runtime.settings import ConsumerSettings
 from instep.runtime.streams.assigned_streams import AssignedStreams
@@ -39,8 +39,6 @@ from instep.runtime.streams.worker import StreamWorker
 
 __all__ = ["Consumer"]
 
-_LAST_REPORT_S = 2.0
-"""Longest time, in seconds, that stopping waits for the store to learn of it."""
 _REPORT_PACE_S = 0.2
 """Shortest time, in seconds, between two reports of how fresh the streams are."""
 
@@ -254,7 +252,7 @@ class Consumer(SinkService):
         finally:
             # Who reads the store learns that nobody follows the streams now.
             with contextlib.suppress(InstepError, TimeoutError):
-                async with asyncio.timeout(_LAST_REPORT_S):
+                async with asyncio.timeout(LAST_REPORT_S):
                     await self._sink.report(self._reports(), self._settings.stale_after_s)
                     await self._tell_conformance(at_once=True)
 

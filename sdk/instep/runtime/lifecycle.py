@@ -22,8 +22,10 @@ from instep.runtime.retry import Environment, backoff_s, retrying
 from instep.runtime.sampling import EventBuffer
 from instep.runtime.settings import ConsumerSettings
 
-__all__ = ["REPORTS_WITHIN", "Service", "SinkService", "first_error"]
+__all__ = ["LAST_REPORT_S", "REPORTS_WITHIN", "Service", "SinkService", "first_error"]
 
+LAST_REPORT_S = 2.0
+"""Longest time, in seconds, that stopping waits for the store to learn of it."""
 REPORTS_WITHIN = 3
 """A process says so often that it lives, within the time after which it is not believed."""
 
@@ -284,6 +286,8 @@ class SinkService(Service):
         now_s, every_s = self._environment.monotonic(), self._settings.stale_after_s
         if not at_once and now_s - self._conformance_told_s < every_s / REPORTS_WITHIN:
             return
+        if at_once and self._conformance is not None:
+            self._conformance.finish()
         found = self._conformance_report()
         if found is not None and found is not self._conformance_told:
             await self._sink.report_conformance(found)

@@ -16,7 +16,7 @@ from instep.ports.message_store import Handler, MessageStore
 from instep.ports.sink import Sink
 from instep.runtime.conformance import LiveConformance
 from instep.runtime.health import ConsumerState, Health, IntakeHealth
-from instep.runtime.lifecycle import REPORTS_WITHIN, SinkService, first_error
+from instep.runtime.lifecycle import LAST_REPORT_S, REPORTS_WITHIN, SinkService, first_error
 from instep.runtime.messages.handler import HandlerDispatcher
 from instep.runtime.messages.intake import MessageIntake
 from instep.runtime.retry import Environment, backoff_s, retrying
@@ -251,6 +251,11 @@ class Receiver(SinkService):
                         task.cancel()
         except ExceptionGroup as errors:
             raise first_error(errors) from None
+        finally:
+            # What came last was judged, too.
+            with contextlib.suppress(InstepError, TimeoutError):
+                async with asyncio.timeout(LAST_REPORT_S):
+                    await self._tell_conformance(at_once=True)
 
     async def _report(self) -> None:
         """Tell the store from time to time that this process receives."""

@@ -65,7 +65,7 @@ def test_what_a_running_consumer_finds_is_shown_everywhere(tmp_path: Path, isola
     assert facts["messages_judged"] > 0
     text = " ".join(instep("status", str(file)).stdout.split())
     assert "east: TAPI streaming (TR-548)" in text
-    assert "of 71" in text
+    assert "of 80" in text
     # Once as a deviation of the stream, once with what was found.
     assert "A TOMBSTONE follows the CLEAR of an alarm at once." in text
     lines = [

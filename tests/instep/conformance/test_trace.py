@@ -68,3 +68,14 @@ def test_a_ring_keeps_the_last_events_within_its_bound(
     kept = ring.events()
     assert ring.size_bytes <= most_bytes
     assert kept == events[len(events) - len(kept) :]
+
+
+def test_a_line_that_is_cut_ends_the_trace_and_is_told() -> None:
+    whole = event_line(ConnectionClosed(1, 1))
+    notes: list[str] = []
+    assert list(read_events([whole, whole[:9]], "here", notes.append)) == [ConnectionClosed(1, 1)]
+    assert notes == ["the trace ends within line 2, which was not judged"]
+    # What is no trace at all, or is broken in its middle, is none.
+    for lines in ([whole[:9]], [whole, b"{\n", whole]):
+        with pytest.raises(ConfigurationError, match="no event of a trace"):
+            list(read_events(lines, "here", notes.append))

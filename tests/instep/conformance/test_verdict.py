@@ -12,7 +12,7 @@ from instep.conformance.rules import RuleLevel
     ("level", "status", "verdict"),
     [
         (RuleLevel.MUST, RuleStatus.HELD, "conforms, as far as it was seen"),
-        (RuleLevel.MUST, RuleStatus.NOT_SEEN, "conforms, as far as it was seen"),
+        (RuleLevel.MUST, RuleStatus.NOT_SEEN, "was not judged"),
         (RuleLevel.SHOULD, RuleStatus.BROKEN, "breaks no must, as far as it was seen"),
         (RuleLevel.MUST, RuleStatus.BROKEN, "does not conform"),
     ],

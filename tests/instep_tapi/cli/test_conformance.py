@@ -121,6 +121,24 @@ async def test_what_cannot_be_read_is_an_error_and_no_verdict(tmp_path: Path) ->
     assert "bad.jsonl:1" in err
 
 
+async def test_a_trace_in_which_nothing_is_seen_is_no_proof(tmp_path: Path) -> None:
+    """An empty file, one whose only event was written in part, and one of a run that saw nothing
+    claim nothing: not that the provider conforms.
+    """
+    empty = tmp_path / "empty.jsonl"
+    html = tmp_path / "empty.html"
+    options = ("--protocol", "tapi", "--html", str(html))
+    for content in ("", '{"type":"closed","at_us":1,"connection":1}\n{"type":"fra'):
+        empty.write_text(content)
+        code, out, _ = await instep("trace", str(empty), *options)
+        assert code == 1
+        assert "It was not judged: of 8" in out
+        assert ("within line 2" in out) is bool(content)
+        assert 'class="verdict unseen"' in html.read_text()
+    code, out, _ = await instep("trace", str(empty), "--protocol", "tapi", "--format", "json")
+    assert (code, json.loads(out)["conforms"]) == (1, None)
+
+
 async def test_the_records_that_prove_a_break_are_shown_as_they_came() -> None:
     first, overtaken = node("b", 2), node("c", 1, second=1)
     small = SmallProvider("NODE", log=[node("a", 0), first, overtaken], storage="COMPACTED")

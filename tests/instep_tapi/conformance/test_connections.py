@@ -192,15 +192,18 @@ def test_many_short_connections_do_not_hide_what_the_long_one_shows() -> None:
 
 
 def test_a_first_connection_that_ends_where_the_second_comes() -> None:
-    def displaced(at_s: int, first: int) -> list[Event]:
-        both = [opened(at_s, first), opened(at_s + 10, first + 1)]
-        return [*both, closed(at_s + 10.1, first), closed(at_s + 20, first + 1, by_us=True)]
+    def displaced(at_s: int, first: int, after_s: int) -> list[Event]:
+        both = [opened(at_s, first), opened(at_s + after_s, first + 1)]
+        ends = closed(at_s + after_s + 0.1, first)
+        return [*both, ends, closed(at_s + 20, first + 1, by_us=True)]
 
-    twice = [declared(0), *displaced(0, 1), *displaced(30, 3)]
+    twice = [declared(0), *displaced(0, 1, 10), *displaced(30, 3, 13)]
     assert broken(twice) == {"second-client"}
     assert broken(twice[:-4]) == set()
     beside = [opened(60, 5), opened(61, 6), closed(70, 5, by_us=True), closed(70, 6, by_us=True)]
     assert broken([declared(0), *beside, *twice[1:]]) == set()
+    # Whatever ends a connection after ten seconds, it is not the second one.
+    assert broken([declared(0), *displaced(0, 1, 10), *displaced(30, 3, 10)]) == set()
 
 
 async def _probed(

@@ -102,8 +102,8 @@ def test_nothing_false_is_found_in_the_windows_of_500_seeds() -> None:
 
 NEED_THE_WHOLE_LOG = {
     "at-least-once", "start-oldest", "token-next", "token-used", "token-old", "delay-kept",
-    "latest-kept", "tombstones-kept", "all-streamed", "none-bogus", "compaction", "whole-records",
-    "get-agrees",
+    "latest-kept", "tombstones-kept", "retention-kept", "history-kept", "all-streamed",
+    "none-bogus", "compaction", "whole-records", "get-agrees", "parent-true",
 }  # fmt: skip
 NEED_MORE = {
     "idle-kept", "pong-timeout", "second-client", "slow-alone", "slow-dropped", "slow-kept",

@@ -34,6 +34,10 @@ from tests.instep_tapi.conformance.virtual_kit import HOUR_S, MINUTE_S, World
 
 SEEDS = 20
 LONG_SEEDS = 500
+KEPT = (25, 196, 215, 384)
+"""Seeds that have found mistakes: a CHANGE for one client and whole for another, a truncated log
+that began anew, a token of another log, a whole record that was compacted.
+"""
 
 
 def provider_of(rng: random.Random) -> tuple[ProviderSettings, str]:
@@ -170,7 +174,7 @@ def check(seed: int) -> None:
     assert broken == {}, f"seed {seed}"
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", [*range(SEEDS), *KEPT])
 def test_a_conforming_provider_breaks_nothing(seed: int) -> None:
     check(seed)
 

@@ -24,8 +24,8 @@ FOUND = {
     "short-retention": {"retention-above-delay"},
     "finite-network": {"compacted-forever"},
     "finite-alarms": {"compacted-forever", "alarms-forever"},
-    "all-truncated": {"compacted-offered", "alarms-compacted"},
-    "alarms-truncated": {"alarms-compacted"},
+    "all-truncated": {"compacted-offered", "alarms-compacted", "retention-kept"},
+    "alarms-truncated": {"alarms-compacted", "retention-kept"},
     "no-state": {"stream-mandatory"},
     "no-protocol": {"stream-mandatory"},
     "unknown-type": {"type-reference"},
@@ -130,6 +130,11 @@ def test_a_provider_as_it_is_specified_breaks_nothing(tapi: str) -> None:
     # The kit states no interval, DELETE in 2.6 has no class, and no modules are given.
     assert unseen <= {
         "tapi-event-time-between",
+        "tapi-history-kept",
+        "tapi-retention-kept",
+        "tapi-create-new",
+        "tapi-change-known",
+        "tapi-start-latest",
         "tapi-clear-delete",
         "tapi-clear-tombstone",
         "tapi-yang-streams",

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO, Final
 
 import typer
 
@@ -28,6 +29,9 @@ from instep.errors import ConfigurationError
 
 __all__ = ["config", "trace"]
 
+_MOST_LINE_BYTES: Final = 600_000_000
+"""More than the largest answer that a source reads takes."""
+
 
 def trace(
     file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False)],
@@ -43,12 +47,28 @@ def trace(
 
     Ends with 1 if a MUST is broken.
     """
-    from instep.conformance import judge, read_events
+    from instep.conformance import TraceJudge, read_events
 
-    book = rule_book(protocol)
-    with file.open("rb") as lines:
-        report = judge(book, read_events(lines, str(file)), str(file))
-    print_report(report, output, html_file=html, junit_file=junit)
+    judging = TraceJudge(rule_book(protocol), str(file))
+    with file.open("rb") as opened:
+        lines = _lines(opened, str(file))
+        for event in read_events(lines, str(file), judging.notes.append):
+            judging.observe(event)
+    print_report(judging.report(), output, html_file=html, junit_file=junit)
+
+
+def _lines(file: BinaryIO, where: str) -> Iterator[bytes]:
+    """The lines of a file. Raises `ConfigurationError` for one that is longer than an event."""
+    number = 0
+    while line := file.readline(_MOST_LINE_BYTES):
+        number += 1
+        if len(line) == _MOST_LINE_BYTES:
+            raise ConfigurationError(
+                f"this line has {_MOST_LINE_BYTES / 1e6:.0f} MB or more: it is no event of a trace",
+                where=f"{where}:{number}",
+                hint="`instep conformance … --trace FILE` writes one",
+            )
+        yield line
 
 
 def config(

@@ -68,8 +68,9 @@ h2{break-after:avoid}tr{break-inside:avoid}}
 
 def page(report: ConformanceReport) -> str:
     """The report as HTML. What a peer sent is shown as text, and never as markup."""
-    kind = "held" if report.conforms else "broken"
-    mark = _MARKS[RuleStatus.HELD if report.conforms else RuleStatus.BROKEN]
+    status = RuleStatus.HELD if report.conforms else RuleStatus.BROKEN
+    status = status if report.judged else RuleStatus.NOT_SEEN
+    kind, mark = _CLASSES[status], _MARKS[status]
     seen = sum(one.status is not RuleStatus.NOT_SEEN for one in report.results)
     chapters = dict.fromkeys(one.chapter for one in report.results)
     parts = [
