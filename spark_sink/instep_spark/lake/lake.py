@@ -31,7 +31,7 @@ from instep_spark.lake.pipeline import (
     PipelineStep,
     is_conflict,
 )
-from instep_spark.lake.rebuild import rebuild, rebuilt_at
+from instep_spark.lake.rebuild import compare_altered, rebuild, rebuilt_at
 from instep_spark.lake.reconciliation import ReconciliationTable
 from instep_spark.lake.sql.literals import StreamKey, text
 from instep_spark.lake.tables.base import has_vectors, table_detail, table_exists
@@ -415,12 +415,17 @@ class Lake:
 
     def verify(self) -> Comparison:
         """Recompute `entities` from all of `changes` and compare; and tell which of the `tables`
-        of this `Lake` lack rows.
+        of this `Lake` lack rows. One whose rows another writer has altered is made again in
+        `_rebuild`, and compared row by row.
 
-        Raises `SinkError` where `changes` has lost its first rows: then nothing can be recomputed.
+        Raises `SinkError` where `changes` has lost its first rows: then nothing can be recomputed;
+        and where a table lacks a column or a file.
         """
         with self._errors():
-            return verify(self.spark, self._place, self._names)
+            for table in self._pipeline.all_tables:
+                table.check_readable(self.spark)
+            found = verify(self.spark, self._place, self._names)
+            return compare_altered(self.spark, self._place, found)
 
     def audit(self, reading: str) -> Comparison:
         """Compare `entities` with another reading of the logs, landed in the lake `reading`. The

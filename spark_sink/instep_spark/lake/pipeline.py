@@ -210,6 +210,11 @@ class Pipeline:
         return table_exists(spark, self.changes)
 
     @property
+    def all_tables(self) -> list[LakeTable]:
+        """All that it may make."""
+        return [*self.targets, self.composed, self.identities]
+
+    @property
     def _helpers(self) -> list[LakeTable]:
         """The tables that are made for some streams only, where they are open."""
         return [one for one in (self.composed, self.identities) if one.is_open]
@@ -269,8 +274,8 @@ class Pipeline:
                 f"changes does not have the rows of {consumer} / {stream} that the tables follow "
                 f"up to {last[consumer, stream]}",
                 where=self.url,
-                hint="was it restored? Restore a newer version, or move the tables of the pipeline "
-                "away and let them be made anew",
+                hint="was it restored, or is a table of another lake? Restore a newer version, or "
+                "move the tables of the pipeline away and let them be made anew",
             )
 
     def _rows_at(
@@ -378,7 +383,7 @@ class Pipeline:
 
     def settle(self, spark: SparkSession) -> None:
         """Commit the progress of each table, also where no row concerned it."""
-        for target in (self.identities, self.composed, *self.targets):
+        for target in self.all_tables:
             target.settle(spark)
 
     def release(self, spark: SparkSession) -> None:
