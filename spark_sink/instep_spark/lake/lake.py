@@ -251,6 +251,7 @@ class Lake:
         """Apply what has landed, until `stop` is set; `once`: what there is now."""
         landed = LandedRows(self.spark, self._pipeline, self._clock)
         looked_s = self._clock()
+        opened = True  # each table was just read; what is restored since, the next look finds (L2)
         while not stop.is_set():
             begun_s = self._clock()
             self._batch_rows = 0
@@ -258,9 +259,10 @@ class Lake:
             self._tell_lags(ends)
             while (self._lags(ends) or begun_s - looked_s >= _LOOK_S) and not stop.is_set():
                 begun_s = looked_s = self._clock()
-                if self._pipeline.look_after_others(self.spark):
+                if not opened and self._pipeline.look_after_others(self.spark):
                     landed.forget()
                     ends = landed.ends()
+                opened = False
                 if not self._lags(ends):
                     break
                 self._apply_next(ends)
@@ -268,6 +270,7 @@ class Lake:
                 pause_s = 0.0 if once or self._lags(ends) else self._pause_s(begun_s, interval_s)
                 if self._clock() - self._reported_s >= _PROGRESS_S:
                     self._report_progress(pause_s)
+            opened = False
             self._pipeline.release(self.spark)
             self._settle_in_time()
             if once:

@@ -56,7 +56,7 @@ from instep_spark.lake.tables.stream_health import StreamHealthTable
 from instep_spark.lake.tables.typed import TypedTable
 from instep_spark.lake.typed_views import class_named, typed_classes, typed_name
 from instep_spark.place import LakePlace
-from instep_spark.session import is_connect, own_session
+from instep_spark.session import ONE_TASK, configured, is_connect, own_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -297,7 +297,8 @@ class Pipeline:
             if self.changes_by_driver is not None:
                 found = self.changes_by_driver.query(asked.format("t", condition))
             if found is None:
-                found = spark.sql(asked.format(self.changes, condition)).toArrow()
+                with configured(spark, ONE_TASK):
+                    found = spark.sql(asked.format(self.changes, condition)).toArrow()
         else:
             rows = spark.sql(f"SELECT * FROM {self.changes}")
             rows = rows.join(ordinals(spark, known=known), ["consumer", "stream"])

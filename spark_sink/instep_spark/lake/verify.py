@@ -256,8 +256,8 @@ def _refuse_other_rows(
             f"changes does not have the rows of {consumer} / {stream} of which {name} was made, up "
             f"to {ordinal:,}",
             where=name,
-            hint="was changes restored, or is the table of another lake? Restore a newer version, or "
-            "move the tables away and let them be made anew",
+            hint="was changes restored, or is the table of another lake? Restore a newer version, "
+            "or move the tables away and let them be made anew",
         )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from uuid import uuid4
 
@@ -49,7 +50,7 @@ from instep_spark.lake.tables.schema import (
 from instep_spark.lake_version import LAKE_VERSION, check_version
 from instep_spark.local_disk import is_on_local_disk
 from instep_spark.place import LakePlace, Layout, folder_of
-from instep_spark.session import is_connect
+from instep_spark.session import ONE_TASK, configured, is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,6 +70,9 @@ each costs a reader some milliseconds."""
 _REPEATED_S: Final = 86_400.0
 """Progress is committed again after a day: a log is kept for a month by default, and by some
 platforms for a week."""
+_ONE_TASK_BYTES: Final = 32 << 20
+"""Up to this size, one task merges few rows into a table: more tasks take more jobs, and leave more
+files."""
 _MARKED_BYTES: Final = 128 << 20
 """From this size on, `auto` marks rows in deletion vectors where Spark merges."""
 _MARKED_BY_DRIVER_BYTES: Final = 32 << 20
@@ -146,6 +150,8 @@ class LakeTable:
         self._committed_s = time.time()
         self._is_empty = False
         """Whether the table is known to have no row."""
+        self._size_bytes: int | None = None
+        """Of its files, when it was last looked how far it has come; None: it was not asked."""
         self.by_driver: DeltaRsTable | None = None
         """What reads and merges few rows, where the driver can do that itself."""
         self._properties: dict[str, str] = {}
@@ -182,7 +188,7 @@ class LakeTable:
                 self._properties = {}
                 return
             described = found
-        self._is_empty = False
+        self._is_empty, self._size_bytes = False, None
         self._properties = dict(described.properties)
         check_version(self._properties.get(VERSION_PROPERTY, ""), self._where)
         self._refuse_missing_columns(described.columns)
@@ -237,6 +243,7 @@ class LakeTable:
         restored it, removed it or made it anew, also not while the last commits were made; nor, of
         one that feeds others, altered rows.
         """
+        self._size_bytes = None
         by_driver = self.by_driver is not None and self.by_driver.described() is not None
         if not by_driver and not table_exists(spark, self.sql):
             return False
@@ -516,7 +523,15 @@ class LakeTable:
             rows = local_relation(spark, held)
         rows.createOrReplaceTempView("instep_merged")
         statement = merge.sql(self.sql, "instep_merged", into_empty=self._is_empty)
-        self.commit(spark, progress, statement)
+        few = held is not None and self._is_small(spark)
+        with configured(spark, ONE_TASK) if few else nullcontext():
+            self.commit(spark, progress, statement)
+
+    def _is_small(self, spark: SparkSession) -> bool:
+        """Whether one task may read and write all of the table."""
+        if self._size_bytes is None:
+            self._size_bytes = int(table_detail(spark, self.sql).sizeInBytes)
+        return self._size_bytes <= _ONE_TASK_BYTES
 
     def _next(self, progress: TableProgress) -> CommitMetadata:
         """What the next commit carries."""
