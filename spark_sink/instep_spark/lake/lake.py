@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from instep.errors import ConfigurationError, InstepError, SinkError, StoreUnavailableError
-from instep_spark.error_text import disk_full, first_line
+from instep_spark.error_text import disk_full, first_line, is_conflict
 from instep_spark.lake.batches.progress import carrying_metadata, read_commit_metadata
 from instep_spark.lake.deletion_vectors.delta_log import FILE_SIZE_PROPERTY, VECTORS_PROPERTY
 from instep_spark.lake.landed import LandedRows
@@ -29,7 +29,6 @@ from instep_spark.lake.pipeline import (
     LakeSettings,
     Pipeline,
     PipelineStep,
-    is_conflict,
 )
 from instep_spark.lake.rebuild import compare_altered, rebuild, rebuilt_at
 from instep_spark.lake.reconciliation import ReconciliationTable

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.errors import SinkError
-from instep_spark.error_text import first_line, is_file_gone
+from instep_spark.error_text import first_line, is_conflict, is_file_gone
 from instep_spark.lake.batches.micro_batch import (
     NAMED_ENTITIES,
     PendingRows,
@@ -70,6 +70,11 @@ each costs a reader some milliseconds."""
 _REPEATED_S: Final = 86_400.0
 """Progress is committed again after a day: a log is kept for a month by default, and by some
 platforms for a week."""
+_MADE_MEANWHILE: Final = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "ALREADY_EXISTS")
+"""What Delta says where another pipeline makes the table at the same time."""
+_CREATE_ATTEMPTS: Final = 10
+_CREATE_S: Final = 0.5
+"""Between two attempts: the other one has made its folder, and is about to commit."""
 _ONE_TASK_BYTES: Final = 32 << 20
 """Up to this size, one task merges few rows into a table: more tasks take more jobs, and leave more
 files."""
@@ -217,7 +222,7 @@ class LakeTable:
 
     def _create(self, spark: SparkSession) -> None:
         parted = ", ".join(f"`{name}`" for name in self.table.partitioned_by)
-        spark.sql(
+        statement = (
             f"CREATE TABLE IF NOT EXISTS {self.sql} ({self.table.ddl()}) USING delta "
             + (f"PARTITIONED BY ({parted}) " if parted else "")
             + self._clause
@@ -227,6 +232,15 @@ class LakeTable:
             f"'delta.dataSkippingStatsColumns' = '{self._skipping()}'"
             f"{self.table.constraint_properties})"
         )
+        for attempts_left in reversed(range(_CREATE_ATTEMPTS)):
+            try:
+                spark.sql(statement)
+                return
+            except Exception as error:
+                made = any(word in str(error) for word in _MADE_MEANWHILE) or is_conflict(error)
+                if attempts_left == 0 or not made:
+                    raise
+            time.sleep(_CREATE_S)
 
     def _content(self, spark: SparkSession) -> TableContent:
         """What the commits of the table tell of its content."""
