@@ -233,6 +233,10 @@ class TableContent(NamedTuple):
     """Whether another writer has added rows, changed or deleted some."""
     is_whole: bool = True
     """Whether older commits could not tell more."""
+    commits: int = 0
+    """Where none tells anything: how many of the pipeline's commits there are, or at most are. Two
+    pipelines that begin a table must not number their first commits differently: both would
+    happen."""
 
 
 def content_of(commits: Iterable[Commit]) -> TableContent:
@@ -265,7 +269,10 @@ def content_of(commits: Iterable[Commit]) -> TableContent:
             altered = True
     version = newest_first[0].version if newest_first else 0
     if found is None:
-        return TableContent(version, altered=altered, is_whole=False)
+        from_first = bool(newest_first) and newest_first[-1].version == 0 and not ended
+        return TableContent(
+            version, altered=altered, is_whole=False, commits=number if from_first else version
+        )
     altered |= found.altered
     known = found_at if found.known_version is None else found.known_version
     oldest = newest_first[-1].version

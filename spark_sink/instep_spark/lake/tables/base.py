@@ -212,9 +212,9 @@ class LakeTable:
         if metadata is None:
             if not to_replace:
                 self._refuse_rows(spark)
-            # The pipeline has made no more commits than all together.
-            last = content.version
-            metadata = CommitMetadata(TableProgress(), last, last, time.time())
+            metadata = CommitMetadata(
+                TableProgress(), content.commits, content.version, time.time()
+            )
         self.progress = self.durable = metadata.progress
         self._commits, self._committed_s = metadata.number, metadata.committed_s
         self._known_version = metadata.known_version or 0

@@ -116,6 +116,18 @@ def test_that_another_writer_has_altered_rows_is_told_until_the_table_is_made_ag
     assert not content_of([commit(4, carried), again]).altered
 
 
+def test_two_pipelines_that_begin_a_table_number_their_commits_alike() -> None:
+    made = [commit(0, operation="CREATE TABLE")]
+    assert content_of(made).commits == 0
+    assert content_of([*made, commit(1, operation="SET TBLPROPERTIES")]).commits == 0
+    # To a time: none tells how far it has come, but how many there were.
+    back = commit(3, operation="RESTORE", timestamp="then")
+    assert content_of([*made, commit(1, stamp(1)), commit(2, stamp(2)), back]).commits == 2
+    # Where the first ones have left the log, and of a clone, there are no more than of all.
+    assert content_of([commit(7, operation="SET TBLPROPERTIES")]).commits == 7
+    assert content_of([commit(0, operation="CLONE"), commit(1, operation="OPTIMIZE")]).commits == 1
+
+
 def test_maintenance_that_began_earlier_takes_no_progress_back() -> None:
     assert told(commit(1, stamp(1)), commit(2, stamp(2)), commit(3, stamp(1), "OPTIMIZE")) == (
         20,
