@@ -67,7 +67,9 @@ def vacuumed(_spark: SparkSession, table: Path, _version: int) -> None:
 
 
 def trimmed(_spark: SparkSession, table: Path, _version: int) -> None:
-    DeltaTable(table).delete("ordinal % 2 = 0" if table.name != "stream_health" else "true")
+    found = DeltaTable(table)
+    first = min(found.to_pyarrow_table(columns=["ordinal"])["ordinal"].to_pylist())
+    found.delete(f"ordinal = {first}")
 
 
 def expired(_spark: SparkSession, table: Path, _version: int) -> None:
@@ -193,7 +195,6 @@ def test_l5_each_table_is_right_after_each_failure_or_refused(
     found = lake_of(tmp_path, spark).verify()
     check_told(tmp_path, found, right)
     assert set(found.altered) == altered
-    assert all(found.altered.values())
     for name in altered:
         make_again(tmp_path, spark, name)
     lake_of(tmp_path, spark).run(once=True)

@@ -235,7 +235,9 @@ class LakeTable:
         for attempts_left in reversed(range(_CREATE_ATTEMPTS)):
             try:
                 spark.sql(statement)
-                return
+                # Delta is content with the folder that another pipeline has made for it.
+                if self._is_there(spark):
+                    return
             except Exception as error:
                 made = any(word in str(error) for word in _MADE_MEANWHILE) or is_conflict(error)
                 if attempts_left == 0 or not made:
@@ -375,6 +377,11 @@ class LakeTable:
             self._properties[VECTORS_PROPERTY] = value
         if self.by_driver is not None and FILE_SIZE_PROPERTY not in self._properties:
             self.by_driver.set_property(FILE_SIZE_PROPERTY, str(_FILE_BYTES))
+
+    def _is_there(self, spark: SparkSession) -> bool:
+        if self.by_driver is not None and not self._clause:
+            return self.by_driver.described() is not None
+        return table_exists(spark, self.sql)
 
     def _described_by(self, spark: SparkSession) -> TableDescription | None:
         """What Spark tells of the table. None: it is not there."""
