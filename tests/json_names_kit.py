@@ -42,7 +42,7 @@ OPAQUE = {
     "previous",
     "elapsed_s_by_table",
     "rows_behind_by_table",
-    "tables_with_deletions",
+    "altered_rows_by_table",
     "filters",
     "publishes_to",
     "settings",

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from instep.errors import StoreUnavailableError
 
-__all__ = ["disk_full", "first_line"]
+__all__ = ["disk_full", "first_line", "is_conflict", "is_file_gone"]
 
 _FULL: Final = ("No space left", "StorageFull", "Disk quota", "File too large")
+_CONFLICT: Final = re.compile(
+    r"DELTA_CONCURRENT|DELTA_(METADATA|PROTOCOL)_CHANGED|"
+    r"(Concurrent\w+|MetadataChanged|ProtocolChanged)Exception"
+)
+_GONE: Final = (
+    *("FILE_NOT_EXIST", "FileNotFoundException", "Object at location"),
+    "No files in log segment",
+)
 
 
 def first_line(error: BaseException, limit_chars: int | None = 400) -> str:
@@ -25,3 +34,14 @@ def disk_full(
     if not any(word in text for word in _FULL):
         return None
     return StoreUnavailableError("the disk is full", where=where, hint=hint)
+
+
+def is_file_gone(error: BaseException) -> bool:
+    """Whether delta-rs or Java tells that a file of a table is not there."""
+    text = str(error)
+    return any(word in text for word in _GONE)
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether Delta has refused a commit because of another writer's."""
+    return bool(_CONFLICT.search(str(error)))

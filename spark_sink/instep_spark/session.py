@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ONE_MACHINE",
+    "ONE_TASK",
     "SparkOptions",
     "check_session",
     "configured",
@@ -48,6 +49,13 @@ _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _JAVA: Final = (17, 21)
 """What Spark 4.0 runs on (https://spark.apache.org/docs/4.0.0/)."""
+ONE_TASK: Final = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.shuffle.partitions": "1",
+}
+"""So a statement over few rows is one job, whatever it joins: of several, each waits for the one
+before, and each costs more than the rows do."""
 ONE_MACHINE: Final = {
     # 200 and 50 by default, for clusters: most of the tasks of a micro-batch would find nothing.
     "spark.sql.shuffle.partitions": "8",

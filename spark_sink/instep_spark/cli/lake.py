@@ -474,7 +474,7 @@ def _compared(found: Comparison, output: Format) -> None:
         if found.rows_read is not None:
             report["rows_read"] = found.rows_read
             report["rows_behind_by_table"] = dict(found.rows_behind)
-            report["tables_with_deletions"] = list(found.tables_with_deletions)
+            report["altered_rows_by_table"] = dict(found.altered)
         json_line({"report": report}, flush=True)
     else:
         _print(list(found.examples), output)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from instep.errors import ConfigurationError, InstepError, SinkError, StoreUnavailableError
-from instep_spark.error_text import disk_full, first_line
+from instep_spark.error_text import disk_full, first_line, is_conflict
 from instep_spark.lake.batches.progress import carrying_metadata, read_commit_metadata
 from instep_spark.lake.deletion_vectors.delta_log import FILE_SIZE_PROPERTY, VECTORS_PROPERTY
 from instep_spark.lake.landed import LandedRows
@@ -29,9 +29,8 @@ from instep_spark.lake.pipeline import (
     LakeSettings,
     Pipeline,
     PipelineStep,
-    is_conflict,
 )
-from instep_spark.lake.rebuild import rebuild, rebuilt_at
+from instep_spark.lake.rebuild import compare_altered, rebuild, rebuilt_at
 from instep_spark.lake.reconciliation import ReconciliationTable
 from instep_spark.lake.sql.literals import StreamKey, text
 from instep_spark.lake.tables.base import has_vectors, table_detail, table_exists
@@ -251,6 +250,7 @@ class Lake:
         """Apply what has landed, until `stop` is set; `once`: what there is now."""
         landed = LandedRows(self.spark, self._pipeline, self._clock)
         looked_s = self._clock()
+        opened = True  # each table was just read; what is restored since, the next look finds (L2)
         while not stop.is_set():
             begun_s = self._clock()
             self._batch_rows = 0
@@ -258,9 +258,10 @@ class Lake:
             self._tell_lags(ends)
             while (self._lags(ends) or begun_s - looked_s >= _LOOK_S) and not stop.is_set():
                 begun_s = looked_s = self._clock()
-                if self._pipeline.look_after_others(self.spark):
+                if not opened and self._pipeline.look_after_others(self.spark):
                     landed.forget()
                     ends = landed.ends()
+                opened = False
                 if not self._lags(ends):
                     break
                 self._apply_next(ends)
@@ -268,6 +269,7 @@ class Lake:
                 pause_s = 0.0 if once or self._lags(ends) else self._pause_s(begun_s, interval_s)
                 if self._clock() - self._reported_s >= _PROGRESS_S:
                     self._report_progress(pause_s)
+            opened = False
             self._pipeline.release(self.spark)
             self._settle_in_time()
             if once:
@@ -415,12 +417,17 @@ class Lake:
 
     def verify(self) -> Comparison:
         """Recompute `entities` from all of `changes` and compare; and tell which of the `tables`
-        of this `Lake` lack rows.
+        of this `Lake` lack rows. One whose rows another writer has altered is made again in
+        `_rebuild`, and compared row by row.
 
-        Raises `SinkError` where `changes` has lost its first rows: then nothing can be recomputed.
+        Raises `SinkError` where `changes` has lost its first rows: then nothing can be recomputed;
+        and where a table lacks a column or a file.
         """
         with self._errors():
-            return verify(self.spark, self._place, self._names)
+            for table in self._pipeline.all_tables:
+                table.check_readable(self.spark)
+            found = verify(self.spark, self._place, self._names)
+            return compare_altered(self.spark, self._place, found)
 
     def audit(self, reading: str) -> Comparison:
         """Compare `entities` with another reading of the logs, landed in the lake `reading`. The

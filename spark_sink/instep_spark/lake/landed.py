@@ -12,6 +12,7 @@ from instep_spark.lake.batches.progress import RECENT_COMMITS, Commit, read_comm
 from instep_spark.lake.pipeline import Pipeline
 from instep_spark.lake.sql.dialect import DATAFUSION, SPARK, Dialect
 from instep_spark.lake.sql.literals import StreamKey
+from instep_spark.session import ONE_TASK, configured
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,6 +114,7 @@ class LandedRows:
             found = self._driver.query(sql.format("t", since(DATAFUSION)))
         if found is None:
             statement = sql.format(self._pipeline.changes, since(SPARK))
-            found = self._spark.sql(statement).toArrow()
+            with configured(self._spark, ONE_TASK):
+                found = self._spark.sql(statement).toArrow()
         moments = found["committed_at"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
         return found.append_column("committed_us", moments)

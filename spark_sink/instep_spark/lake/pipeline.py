@@ -8,7 +8,6 @@ another order, or stops half way, changes nothing that it should not.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,6 +21,7 @@ import msgspec
 
 from instep.errors import ConfigurationError, SinkError
 from instep_spark.derivations import ENTITY_TABLES, EPISODE_TABLES
+from instep_spark.error_text import is_conflict
 from instep_spark.lake.batches.micro_batch import MicroBatch, PendingRows, Segment
 from instep_spark.lake.batches.progress import StreamProgress
 from instep_spark.lake.batches.stats import Sweep
@@ -56,7 +56,7 @@ from instep_spark.lake.tables.stream_health import StreamHealthTable
 from instep_spark.lake.tables.typed import TypedTable
 from instep_spark.lake.typed_views import class_named, typed_classes, typed_name
 from instep_spark.place import LakePlace
-from instep_spark.session import is_connect, own_session
+from instep_spark.session import ONE_TASK, configured, is_connect, own_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +68,6 @@ __all__ = [
     "Pipeline",
     "PipelineStep",
     "check_tables",
-    "is_conflict",
 ]
 
 _FOLLOWING: Final[dict[str, Callable[[LakePlace], LakeTable]]] = {
@@ -88,7 +87,6 @@ _LOCAL_BYTES: Final = 1 << 20
 query projects of them while it plans the query, in one thread, and without compiling it."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_CONFLICT: Final = re.compile(r"DELTA_CONCURRENT|Concurrent\w+Exception")
 
 
 class PipelineStep(msgspec.Struct, frozen=True):
@@ -120,11 +118,6 @@ def check_tables(tables: Collection[str], where: str = "tables") -> None:
             hint=f"it has: entities, {', '.join(FOLLOWERS)}; and one for each class with known "
             "members, such as typed_node",
         )
-
-
-def is_conflict(error: Exception) -> bool:
-    """Whether Delta has refused a commit because of another writer's."""
-    return bool(_CONFLICT.search(str(error)))
 
 
 class Pipeline:
@@ -210,6 +203,11 @@ class Pipeline:
         return table_exists(spark, self.changes)
 
     @property
+    def all_tables(self) -> list[LakeTable]:
+        """All that it may make."""
+        return [*self.targets, self.composed, self.identities]
+
+    @property
     def _helpers(self) -> list[LakeTable]:
         """The tables that are made for some streams only, where they are open."""
         return [one for one in (self.composed, self.identities) if one.is_open]
@@ -269,8 +267,8 @@ class Pipeline:
                 f"changes does not have the rows of {consumer} / {stream} that the tables follow "
                 f"up to {last[consumer, stream]}",
                 where=self.url,
-                hint="was it restored? Restore a newer version, or move the tables of the pipeline "
-                "away and let them be made anew",
+                hint="was it restored, or is a table of another lake? Restore a newer version, or "
+                "move the tables of the pipeline away and let them be made anew",
             )
 
     def _rows_at(
@@ -292,7 +290,8 @@ class Pipeline:
             if self.changes_by_driver is not None:
                 found = self.changes_by_driver.query(asked.format("t", condition))
             if found is None:
-                found = spark.sql(asked.format(self.changes, condition)).toArrow()
+                with configured(spark, ONE_TASK):
+                    found = spark.sql(asked.format(self.changes, condition)).toArrow()
         else:
             rows = spark.sql(f"SELECT * FROM {self.changes}")
             rows = rows.join(ordinals(spark, known=known), ["consumer", "stream"])
@@ -349,13 +348,17 @@ class Pipeline:
         killed and whose statement still runs in a server), the whole micro-batch is run again from
         what the tables then hold. Raises `SinkError` where `changes` lacks rows.
         """
-        from pyspark.errors import PySparkException  # noqa: PLC0415 — half a second to import
+        self._despite_others(spark, lambda: self._apply(spark, upto))
 
+    def _despite_others(self, spark: SparkSession, do: Callable[[], None]) -> None:
+        """Do it, and do it again from what the tables then hold where another writer comes
+        between.
+        """
         for attempts_left in reversed(range(_CONFLICTS)):
             try:
-                self._apply(spark, upto)
+                do()
                 return
-            except (PySparkException, OvertakenError) as error:
+            except Exception as error:
                 known = isinstance(error, OvertakenError) or is_conflict(error)
                 if attempts_left == 0 or not known:
                     raise
@@ -367,22 +370,29 @@ class Pipeline:
         return MicroBatch(spark, self.changes, upto, self.url, self.identities.resolve, ask)
 
     def _apply(self, spark: SparkSession, upto: Mapping[StreamKey, int]) -> None:
-        self.release(spark)
+        self._release(spark)
         batch = self._batch(spark, upto)
         decided = self.entities.progress
         self.identities.follow(spark, batch.landed_after(decided), decided)
         empty = self._advance_entities(spark, batch)
         advance = partial(self._advance, batch=batch, empty=empty)
         self._beside_each_other(spark, advance, self.followers)
-        self.release(spark)
+        self._release(spark)
 
     def settle(self, spark: SparkSession) -> None:
         """Commit the progress of each table, also where no row concerned it."""
-        for target in (self.identities, self.composed, *self.targets):
-            target.settle(spark)
+
+        def settle() -> None:
+            for target in self.all_tables:
+                target.settle(spark)
+
+        self._despite_others(spark, settle)
 
     def release(self, spark: SparkSession) -> None:
         """Make the held sweeps that were released meanwhile."""
+        self._despite_others(spark, lambda: self._release(spark))
+
+    def _release(self, spark: SparkSession) -> None:
         held = {
             key: stream_progress.held()
             for key, stream_progress in self.entities.progress.by_stream.items()

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from instep.errors import SinkError
 from instep_spark.lake.pipeline import REMADE_RECORDS, Pipeline
 from instep_spark.lake.tables.base import LakeTable
 from instep_spark.lake.tables.intervals import IntervalTable
-from instep_spark.lake.verify import compare, expected
+from instep_spark.lake.verify import Comparison, compare, expected
 from instep_spark.place import LakePlace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["rebuild", "rebuilt_at"]
+__all__ = ["compare_altered", "rebuild", "rebuilt_at"]
 
 
 def rebuild(spark: SparkSession, place: LakePlace, names: Collection[str]) -> dict[str, int]:
@@ -29,24 +31,64 @@ def rebuild(spark: SparkSession, place: LakePlace, names: Collection[str]) -> di
         others = [name for name in names if name != "entities"]
         return {"entities": rows, **rebuild(spark, place, others)}
     made: dict[str, int] = {}
-    for target, beside in zip(pipeline.targets, Pipeline(place, tables=names).targets, strict=True):
-        if target.name not in names:
-            continue
+    for target, beside in _pairs(pipeline, place, names):
         if target is not pipeline.entities:
             target.open(spark, to_replace=True)
-        beside.move_to(rebuilt_at(place, target.name))
-        beside.open(spark)
-        beside.clear(spark)
-        pipeline.remake(spark, beside)
-        if target is pipeline.entities:
-            # Held sweeps, too, that are still to be decided.
-            beside.progress = target.progress
-        beside.settle(spark)
+        _remake_beside(spark, pipeline, place, target, beside)
         _check(spark, pipeline, beside)
         made[target.name] = beside.read(spark).count()
         target.replace_by(spark, beside)
         beside.clear(spark)
     return made
+
+
+def compare_altered(spark: SparkSession, place: LakePlace, found: Comparison) -> Comparison:
+    """Make each table again beside that which another writer has altered, and compare its rows.
+
+    One that lacks rows of `changes` is not compared; and none is where another writer has altered
+    `composed` or `identities`, of which the others are made.
+    """
+    names = {name for name in found.altered if found.rows_behind.get(name) == 0}
+    pipeline = Pipeline(place, tables=names)
+    if not names or found.altered.keys() & {pipeline.composed.name, pipeline.identities.name}:
+        return found
+    pipeline.entities.open(spark)
+    altered = dict(found.altered)
+    for target, beside in _pairs(pipeline, place, names):
+        _remake_beside(spark, pipeline, place, target, beside)
+        columns = [f"`{column.name}`" for column in target.table.columns]
+        ours, made = (one.read(spark).selectExpr(*columns) for one in (target, beside))
+        altered[target.name] = ours.exceptAll(made).count() + made.exceptAll(ours).count()
+        beside.clear(spark)
+    return msgspec.structs.replace(found, altered=altered)
+
+
+def _pairs(
+    pipeline: Pipeline, place: LakePlace, names: Collection[str]
+) -> Iterator[tuple[LakeTable, LakeTable]]:
+    """Each of these tables, and the one that is made beside it."""
+    twin = Pipeline(place, tables=names)
+    for target, beside in zip(pipeline.targets, twin.targets, strict=True):
+        if target.name in names:
+            yield target, beside
+
+
+def _remake_beside(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    place: LakePlace,
+    target: LakeTable,
+    beside: LakeTable,
+) -> None:
+    """Make a table anew in the folder for that, as far as `entities` has come."""
+    beside.move_to(rebuilt_at(place, target.name))
+    beside.open(spark)
+    beside.clear(spark)
+    pipeline.remake(spark, beside)
+    if target is pipeline.entities:
+        # Held sweeps, too, that are still to be decided.
+        beside.progress = target.progress
+    beside.settle(spark)
 
 
 def _remake_entities(spark: SparkSession, place: LakePlace, pipeline: Pipeline) -> int:

@@ -89,8 +89,10 @@ class Comparison(msgspec.Struct, frozen=True):
     rows_behind: Mapping[str, int | None] = {}
     """Rows of `changes` that a table lacks, by name of the table; None: none of its commits tells
     how far it has come."""
-    tables_with_deletions: tuple[str, ...] = ()
-    """Tables from which another writer has deleted rows."""
+    altered: Mapping[str, int | None] = {}
+    """By name of each table whose rows another writer has altered: how many rows are there that
+    `changes` does not amount to, and of those that it does amount to, are not; None: it was not
+    made again to compare it."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -107,16 +109,18 @@ class Comparison(msgspec.Struct, frozen=True):
                 told.append(f"{name}: unknown how far it has come")
             elif rows:
                 told.append(f"{name}: {rows:,} rows behind")
-        told += [f"{name}: another writer has deleted rows" for name in self.tables_with_deletions]
+        for name, differing in self.altered.items():
+            found = "not compared" if differing is None else f"{differing:,} differ"
+            told.append(f"{name}: another writer has altered rows, {found}")
         return ", ".join(told)
 
     @property
     def clean(self) -> bool:
-        """Whether nothing differs, no table lacks a row of `changes`, and none has lost one."""
-        complete = all(rows == 0 for rows in self.rows_behind.values())
-        return complete and not (
-            self.tables_with_deletions or self.stale or self.bogus or self.missing
-        )
+        """Whether nothing differs, no table lacks a row of `changes`, and what another writer has
+        altered is right.
+        """
+        counts = (*self.rows_behind.values(), *self.altered.values())
+        return all(rows == 0 for rows in counts) and not (self.stale or self.bogus or self.missing)
 
 
 def verify(spark: SparkSession, place: LakePlace, tables: Collection[str] = ()) -> Comparison:
@@ -156,7 +160,7 @@ def verify(spark: SparkSession, place: LakePlace, tables: Collection[str] = ()) 
         compared,
         rows_read=rows_read,
         rows_behind=behind,
-        tables_with_deletions=tuple(name for name, one in contents.items() if one.has_lost_rows),
+        altered={name: None for name, one in contents.items() if one.altered},
     )
 
 
@@ -182,6 +186,13 @@ def _landed(changes: DataFrame, where: str) -> dict[StreamKey, tuple[int, int]]:
     found = changes.groupBy("consumer", "stream").agg({"ordinal": "max", "*": "count"}).collect()
     landed = {(row.consumer, row.stream): (row["max(ordinal)"], row["count(1)"]) for row in found}
     for (consumer, stream), (last, rows) in landed.items():
+        if last < rows:
+            raise SinkError(
+                f"changes has {rows:,} rows of {consumer} / {stream} up to the ordinal {last:,}: "
+                "some are there twice",
+                where=where,
+                hint="another writer has appended to it: restore it to a version before that",
+            )
         if last != rows:
             raise SinkError(
                 f"changes has {rows:,} of {last:,} rows of {consumer} / {stream}: what is lost "
@@ -245,8 +256,8 @@ def _refuse_other_rows(
             f"changes does not have the rows of {consumer} / {stream} of which {name} was made, up "
             f"to {ordinal:,}",
             where=name,
-            hint="was changes restored? Restore a newer version of it, or move the tables away and "
-            "let them be made anew",
+            hint="was changes restored, or is the table of another lake? Restore a newer version, "
+            "or move the tables away and let them be made anew",
         )
 
 

@@ -118,7 +118,7 @@ def test_a_lake_is_run_verified_drawn_and_queried(
             "counts": counts,
             "rows_read": rows,
             "rows_behind_by_table": behind,
-            "tables_with_deletions": [],
+            "altered_rows_by_table": {},
         }
     }
     history = instep("lake", "history", str(config), "--limit", "1")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -210,3 +211,19 @@ def test_l5_a_run_that_is_stopped_with_rows_behind_has_failed(
     assert json.loads(read(tmp_path, "entities")[0]["body"])
     lake_of(tmp_path, spark, tables=[]).run(once=True)
     assert len(read(tmp_path, "entities")) == 5
+
+
+def test_l5_two_pipelines_at_once_write_what_one_would(spark: SparkSession, tmp_path: Path) -> None:
+    log = Provider(13, "one", keys=3).run(10)
+    twin, both = tmp_path / "twin", tmp_path / "both"
+    land(twin, log)
+    lake_of(twin, spark).run(once=True)
+    third = len(log) // 3
+    for rows in (log[:third], log[third : 2 * third], log[2 * third :]):
+        land(both, rows)
+        lakes = [lake_of(both, spark) for _ in range(2)]
+        with ThreadPoolExecutor(len(lakes)) as pool:
+            for running in [pool.submit(lake.run, once=True) for lake in lakes]:
+                running.result()
+    assert contents(both) == contents(twin)
+    assert lake_of(both, spark).verify().clean

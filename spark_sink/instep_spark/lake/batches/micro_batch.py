@@ -31,7 +31,7 @@ from instep_spark.lake.batches.stats import (
 from instep_spark.lake.sql.datafusion import between_sql
 from instep_spark.lake.sql.literals import StreamKey, rows_between
 from instep_spark.lake.sql.supersede import RECORD_KINDS
-from instep_spark.session import configured, driver_memory_bytes
+from instep_spark.session import ONE_TASK, configured, driver_memory_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,15 +61,11 @@ _SHARE: Final = 16
 
 _ONE_JOB_RECORDS: Final = 20_000
 _ONE_JOB: Final = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.autoBroadcastJoinThreshold": "-1",
-    "spark.sql.shuffle.partitions": "1",
+    **ONE_TASK,
     # To compile the plan takes a third of the time that it then takes to run it.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""So a query of few rows is one job, whatever it joins: of several, each waits for the one before,
-and each costs more than the rows do."""
 NAMED_ENTITIES: Final = 2_000
 """So many entities a condition names at most."""
 _GLOBAL: Final = "global_temp"

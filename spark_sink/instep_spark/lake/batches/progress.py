@@ -57,6 +57,9 @@ RECENT_COMMITS: Final = 20
 """How many commits are searched first for a stamp. Each commit of the pipeline carries one; commits
 of others may not."""
 _KEPT_DEFERRED_SWEEPS: Final = 100
+_ALTERING: Final = {
+    *("DELETE", "TRUNCATE", "UPDATE", "MERGE", "WRITE", "STREAMING UPDATE", "COPY INTO", "FSCK"),
+}
 
 
 class DeferredSweep(msgspec.Struct, frozen=True):
@@ -116,6 +119,7 @@ class _Text(msgspec.Struct, frozen=True, tag="instep", tag_field="by"):
     streams: list[_Entry]
     number: int = 0
     known_version: int | None = None
+    altered: bool = False
 
 
 _decode: Final = msgspec.json.Decoder(_Text).decode
@@ -163,6 +167,9 @@ class CommitMetadata(NamedTuple):
     holds only where nobody has replaced the content since. None: the commit writes all content."""
     committed_s: float = 0.0
     """Time of the commit in seconds since 1970, where it was read from the table's log."""
+    altered: bool = False
+    """Whether another writer had altered rows. It stands in each commit since, because that of the
+    other writer leaves the log."""
 
     def encode(self) -> str:
         """Return the text that a commit carries."""
@@ -170,7 +177,8 @@ class CommitMetadata(NamedTuple):
             _Entry(*key, stream_progress)
             for key, stream_progress in sorted(self.progress.by_stream.items())
         ]
-        return msgspec.json.encode(_Text(entries, self.number, self.known_version)).decode()
+        text = _Text(entries, self.number, self.known_version, self.altered)
+        return msgspec.json.encode(text).decode()
 
     @classmethod
     def decode(cls, text: str) -> CommitMetadata | None:
@@ -182,7 +190,8 @@ class CommitMetadata(NamedTuple):
         by_stream = {
             (entry.consumer, entry.stream): entry.stream_progress for entry in found.streams
         }
-        return cls(TableProgress(by_stream), found.number, found.known_version)
+        progress = TableProgress(by_stream)
+        return cls(progress, found.number, found.known_version, altered=found.altered)
 
 
 class Commit(NamedTuple):
@@ -204,9 +213,9 @@ class Commit(NamedTuple):
         return self.operation in ("RESTORE", "CLONE") or "REPLACE TABLE" in self.operation
 
     @property
-    def deletes(self) -> bool:
-        """Whether it deletes rows."""
-        return self.operation in ("DELETE", "TRUNCATE")
+    def alters_rows(self) -> bool:
+        """Whether it adds rows, changes or deletes some."""
+        return self.operation in _ALTERING
 
 
 class TableContent(NamedTuple):
@@ -220,10 +229,14 @@ class TableContent(NamedTuple):
     replaced_at: int | None = None
     """The version in which another writer has replaced the content, while the pipeline decided on
     what had been there, and then wrote it: what came since counts for nothing."""
-    has_lost_rows: bool = False
-    """Whether another writer has deleted rows."""
+    altered: bool = False
+    """Whether another writer has added rows, changed or deleted some."""
     is_whole: bool = True
     """Whether older commits could not tell more."""
+    commits: int = 0
+    """Where none tells anything: how many of the pipeline's commits there are, or at most are. Two
+    pipelines that begin a table must not number their first commits differently: both would
+    happen."""
 
 
 def content_of(commits: Iterable[Commit]) -> TableContent:
@@ -236,7 +249,7 @@ def content_of(commits: Iterable[Commit]) -> TableContent:
     found: CommitMetadata | None = None
     found_at = number = 0
     upto: int | None = None
-    ended = has_lost_rows = False
+    ended = altered = False
     for commit in newest_first:
         carried = CommitMetadata.decode(commit.user_metadata)
         if carried is not None:
@@ -252,19 +265,23 @@ def content_of(commits: Iterable[Commit]) -> TableContent:
             upto = int(restored) if restored.isdecimal() else -1
         elif commit.replaces_content:
             ended = True
-        elif commit.deletes and carried is None:
-            has_lost_rows = True
+        elif commit.alters_rows and carried is None:
+            altered = True
     version = newest_first[0].version if newest_first else 0
     if found is None:
-        return TableContent(version, has_lost_rows=has_lost_rows, is_whole=False)
+        from_first = bool(newest_first) and newest_first[-1].version == 0 and not ended
+        return TableContent(
+            version, altered=altered, is_whole=False, commits=number if from_first else version
+        )
+    altered |= found.altered
     known = found_at if found.known_version is None else found.known_version
     oldest = newest_first[-1].version
     for commit in newest_first:
         replaces = known < commit.version < found_at and commit.replaces_content
         if replaces and CommitMetadata.decode(commit.user_metadata) is None:
-            return TableContent(version, None, commit.version, has_lost_rows)
-    metadata = found._replace(number=number, known_version=version)
-    return TableContent(version, metadata, None, has_lost_rows, known + 1 >= oldest)
+            return TableContent(version, None, commit.version, altered)
+    metadata = found._replace(number=number, known_version=version, altered=altered)
+    return TableContent(version, metadata, None, altered, known + 1 >= oldest)
 
 
 def read_content(read: Callable[[int | None], list[Commit]]) -> TableContent:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from instep_spark.lake.sql.literals import StreamKey, of_streams
 from instep_spark.lake.sql.supersede import ENTITY, IDENTITY, RECORD_KINDS, row_supersedes
+from instep_spark.session import ONE_TASK, configured
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,7 +128,8 @@ all other statistics, so it is asked for few rows only."""
 
 def content_bytes(rows: DataFrame) -> int:
     """`CONTENT_BYTES` of these rows."""
-    (found,) = rows.selectExpr(CONTENT_BYTES).collect()
+    with configured(rows.sparkSession, ONE_TASK):
+        (found,) = rows.selectExpr(CONTENT_BYTES).collect()
     return int(found[0] or 0)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from uuid import uuid4
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.errors import SinkError
+from instep_spark.error_text import first_line, is_conflict, is_file_gone
 from instep_spark.lake.batches.micro_batch import (
     NAMED_ENTITIES,
     PendingRows,
@@ -39,7 +41,7 @@ from instep_spark.lake.sql.datafusion import rows_among
 from instep_spark.lake.sql.dialect import DATAFUSION, SPARK, Dialect
 from instep_spark.lake.sql.literals import StreamKey, text
 from instep_spark.lake.sql.supersede import ENTITY, IDENTITY
-from instep_spark.lake.tables.delta_rs_table import DeltaRsTable
+from instep_spark.lake.tables.delta_rs_table import DeltaRsTable, TableDescription
 from instep_spark.lake.tables.schema import (
     FEED_PROPERTY,
     VERSION_PROPERTY,
@@ -48,7 +50,7 @@ from instep_spark.lake.tables.schema import (
 from instep_spark.lake_version import LAKE_VERSION, check_version
 from instep_spark.local_disk import is_on_local_disk
 from instep_spark.place import LakePlace, Layout, folder_of
-from instep_spark.session import is_connect
+from instep_spark.session import ONE_TASK, configured, is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,6 +70,14 @@ each costs a reader some milliseconds."""
 _REPEATED_S: Final = 86_400.0
 """Progress is committed again after a day: a log is kept for a month by default, and by some
 platforms for a week."""
+_MADE_MEANWHILE: Final = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "ALREADY_EXISTS")
+"""What Delta says where another pipeline makes the table at the same time."""
+_CREATE_ATTEMPTS: Final = 10
+_CREATE_S: Final = 0.5
+"""Between two attempts: the other one has made its folder, and is about to commit."""
+_ONE_TASK_BYTES: Final = 32 << 20
+"""Up to this size, one task merges few rows into a table: more tasks take more jobs, and leave more
+files."""
 _MARKED_BYTES: Final = 128 << 20
 """From this size on, `auto` marks rows in deletion vectors where Spark merges."""
 _MARKED_BY_DRIVER_BYTES: Final = 32 << 20
@@ -127,7 +137,7 @@ class LakeTable:
     driver_merges: ClassVar[bool] = True
     """Whether the driver may read and merge its rows; False: all is left to Spark."""
     feeds_others: ClassVar[bool] = False
-    """Whether other tables are made from its rows: it is refused where another writer has deleted
+    """Whether other tables are made from its rows: it is refused where another writer has altered
     some, because they would be made wrong."""
 
     def __init__(self, table: TableSchema, place: LakePlace) -> None:
@@ -140,9 +150,13 @@ class LakeTable:
         """How many of the pipeline's commits the table has."""
         self._known_version = 0
         """See `CommitMetadata.known_version`."""
+        self._altered = False
+        """See `CommitMetadata.altered`."""
         self._committed_s = time.time()
         self._is_empty = False
         """Whether the table is known to have no row."""
+        self._size_bytes: int | None = None
+        """Of its files, when it was last looked how far it has come; None: it was not asked."""
         self.by_driver: DeltaRsTable | None = None
         """What reads and merges few rows, where the driver can do that itself."""
         self._properties: dict[str, str] = {}
@@ -158,44 +172,39 @@ class LakeTable:
         """Make the table if it is not there. `to_replace`: its rows are about to be replaced, so it
         need not be known how far they have come.
 
-        Raises `StoreVersionError` for one of another version and `SinkError` for one with rows of
-        which no commit tells how far they have come (L2).
+        Raises `StoreVersionError` for one of another version, and `SinkError` for one that lacks a
+        column, or that has rows of which no commit tells how far they have come (L2).
         """
         described = None
         if self.by_driver is not None and not self._clause:
             # A job of Spark or two for each table, only to begin, would cost more than a batch.
             described = self.by_driver.described()
-        if described is None and not table_exists(spark, self.sql):
-            parted = ", ".join(f"`{name}`" for name in self.table.partitioned_by)
-            spark.sql(
-                f"CREATE TABLE IF NOT EXISTS {self.sql} ({self.table.ddl()}) USING delta "
-                + (f"PARTITIONED BY ({parted}) " if parted else "")
-                + self._clause
-                + f"COMMENT {self.table.comment} "
-                f"TBLPROPERTIES ('{VERSION_PROPERTY}' = '{LAKE_VERSION}', "
-                f"'{VECTORS_PROPERTY}' = 'false', "
-                f"'delta.dataSkippingStatsColumns' = '{self._skipping()}'"
-                f"{self.table.constraint_properties})"
-            )
-            if not self._clause:
+        if described is None:
+            described = self._described_by(spark)
+        if described is None:
+            self._create(spark)
+            found = self._described_by(spark) if self._clause else None
+            if found is None:
                 # Nothing to look at. Where another pipeline made it, too, one of both is overtaken
                 # by its first commit. At a LOCATION, a table may be that the catalogue forgot.
                 self.progress = self.durable = TableProgress()
                 self._commits = self._known_version = 0
-                self._is_empty = True
+                self._altered, self._is_empty = False, True
                 self._properties = {}
                 return
-        self._is_empty = False
-        self._properties = self._read_properties(spark) if described is None else described
+            described = found
+        self._is_empty, self._size_bytes = False, None
+        self._properties = dict(described.properties)
         check_version(self._properties.get(VERSION_PROPERTY, ""), self._where)
+        self._refuse_missing_columns(described.columns)
         content = self._content(spark)
         while content.replaced_at is not None:
             # What was written since was decided on what is there no more: it is undone.
             spark.sql(f"RESTORE TABLE {self.sql} TO VERSION AS OF {content.replaced_at}")
             content = self._content(spark)
-        if content.has_lost_rows and self.feeds_others:
+        if content.altered and self.feeds_others:
             raise SinkError(
-                "another writer has deleted rows of the table, and other tables are made from it",
+                "another writer has altered rows of the table, and other tables are made from it",
                 where=self._where,
                 hint=f"make it again from changes: {self._making_again()}",
             )
@@ -203,12 +212,37 @@ class LakeTable:
         if metadata is None:
             if not to_replace:
                 self._refuse_rows(spark)
-            # The pipeline has made no more commits than all together.
-            last = content.version
-            metadata = CommitMetadata(TableProgress(), last, last, time.time())
+            metadata = CommitMetadata(
+                TableProgress(), content.commits, content.version, time.time()
+            )
         self.progress = self.durable = metadata.progress
         self._commits, self._committed_s = metadata.number, metadata.committed_s
         self._known_version = metadata.known_version or 0
+        self._altered = content.altered
+
+    def _create(self, spark: SparkSession) -> None:
+        parted = ", ".join(f"`{name}`" for name in self.table.partitioned_by)
+        statement = (
+            f"CREATE TABLE IF NOT EXISTS {self.sql} ({self.table.ddl()}) USING delta "
+            + (f"PARTITIONED BY ({parted}) " if parted else "")
+            + self._clause
+            + f"COMMENT {self.table.comment} "
+            f"TBLPROPERTIES ('{VERSION_PROPERTY}' = '{LAKE_VERSION}', "
+            f"'{VECTORS_PROPERTY}' = 'false', "
+            f"'delta.dataSkippingStatsColumns' = '{self._skipping()}'"
+            f"{self.table.constraint_properties})"
+        )
+        for attempts_left in reversed(range(_CREATE_ATTEMPTS)):
+            try:
+                spark.sql(statement)
+                # Delta is content with the folder that another pipeline has made for it.
+                if self._is_there(spark):
+                    return
+            except Exception as error:
+                made = any(word in str(error) for word in _MADE_MEANWHILE) or is_conflict(error)
+                if attempts_left == 0 or not made:
+                    raise
+            time.sleep(_CREATE_S)
 
     def _content(self, spark: SparkSession) -> TableContent:
         """What the commits of the table tell of its content."""
@@ -223,15 +257,17 @@ class LakeTable:
     def is_as_known(self, spark: SparkSession) -> bool:
         """Whether the table holds what it held after its last commit that is known here: nobody has
         restored it, removed it or made it anew, also not while the last commits were made; nor, of
-        one that feeds others, deleted rows.
+        one that feeds others, altered rows.
         """
+        self._size_bytes = None
         by_driver = self.by_driver is not None and self.by_driver.described() is not None
         if not by_driver and not table_exists(spark, self.sql):
             return False
         content = self._content(spark)
         metadata = content.metadata
-        if content.has_lost_rows and self.feeds_others:
+        if content.altered and self.feeds_others:
             return False
+        self._altered = content.altered
         if metadata is not None:
             self._known_version = metadata.known_version or 0
         known = TableProgress() if metadata is None else metadata.progress
@@ -342,9 +378,49 @@ class LakeTable:
         if self.by_driver is not None and FILE_SIZE_PROPERTY not in self._properties:
             self.by_driver.set_property(FILE_SIZE_PROPERTY, str(_FILE_BYTES))
 
-    def _read_properties(self, spark: SparkSession) -> dict[str, str]:
+    def _is_there(self, spark: SparkSession) -> bool:
+        if self.by_driver is not None and not self._clause:
+            return self.by_driver.described() is not None
+        return table_exists(spark, self.sql)
+
+    def _described_by(self, spark: SparkSession) -> TableDescription | None:
+        """What Spark tells of the table. None: it is not there."""
+        from pyspark.errors import AnalysisException  # noqa: PLC0415 — half a second to import
+
+        try:
+            columns = _columns(spark, self.sql)
+        except AnalysisException:
+            return None
         rows: Any = spark.sql(f"SHOW TBLPROPERTIES {self.sql}").collect()
-        return {row.key: row.value for row in rows}
+        return TableDescription({row.key: row.value for row in rows}, columns)
+
+    def _refuse_missing_columns(self, found: Collection[str]) -> None:
+        missing = [column.name for column in self.table.columns if column.name not in found]
+        if missing:
+            raise SinkError(
+                f"the table has no column {missing[0]}: it was dropped or renamed",
+                where=self._where,
+                hint="give the column its name again; or move the table away, and run: it is made "
+                "again from changes",
+            )
+
+    def check_readable(self, spark: SparkSession) -> None:
+        """Raise `SinkError` where the table is there, and lacks a column or a file."""
+        described = self._described_by(spark)
+        if described is None:
+            return
+        self._refuse_missing_columns(described.columns)
+        try:
+            # No statistics tell this, so that each file is opened.
+            spark.sql(f"SELECT count(*) FROM {self.sql} WHERE length(consumer) < 0").collect()
+        except Exception as error:
+            if not is_file_gone(error):
+                raise
+            raise SinkError(
+                f"a file of the table is gone: {first_line(error)}",
+                where=self._where,
+                hint=f"make it again from changes: {self._making_again()}",
+            ) from error
 
     def clear(self, spark: SparkSession) -> None:
         """Remove all rows, and begin from the first row of `changes`."""
@@ -367,7 +443,7 @@ class LakeTable:
         ):
             raise self._overtaken()
         self.progress = self.durable = other.progress
-        self._commits = metadata.number
+        self._commits, self._altered = metadata.number, False
 
     def _overtaken(self) -> OvertakenError:
         return OvertakenError(
@@ -468,11 +544,21 @@ class LakeTable:
             rows = local_relation(spark, held)
         rows.createOrReplaceTempView("instep_merged")
         statement = merge.sql(self.sql, "instep_merged", into_empty=self._is_empty)
-        self.commit(spark, progress, statement)
+        few = held is not None and self._is_small(spark)
+        with configured(spark, ONE_TASK) if few else nullcontext():
+            self.commit(spark, progress, statement)
+
+    def _is_small(self, spark: SparkSession) -> bool:
+        """Whether one task may read and write all of the table."""
+        if self._size_bytes is None:
+            self._size_bytes = int(table_detail(spark, self.sql).sizeInBytes)
+        return self._size_bytes <= _ONE_TASK_BYTES
 
     def _next(self, progress: TableProgress) -> CommitMetadata:
         """What the next commit carries."""
-        return CommitMetadata(progress, self._commits + 1, self._known_version)
+        return CommitMetadata(
+            progress, self._commits + 1, self._known_version, altered=self._altered
+        )
 
     def _committed(self, metadata: CommitMetadata) -> None:
         self.progress = self.durable = metadata.progress

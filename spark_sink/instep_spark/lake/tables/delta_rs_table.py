@@ -9,9 +9,9 @@ both ways.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import deltalake
 import pyarrow as pa
@@ -24,7 +24,7 @@ from deltalake.exceptions import (
 )
 
 from instep.errors import SinkError
-from instep_spark.error_text import disk_full, first_line
+from instep_spark.error_text import disk_full, first_line, is_file_gone
 from instep_spark.lake.batches.progress import (
     APPLICATION,
     Commit,
@@ -37,7 +37,7 @@ from instep_spark.lake.merge import Merge, MergeOutcome
 from instep_spark.lake.sql.datafusion import query
 from instep_spark.lake.tables.schema import FEED_PROPERTY
 
-__all__ = ["DeltaRsTable"]
+__all__ = ["DeltaRsTable", "TableDescription"]
 
 _LARGE_BYTES: Final = 1 << 30
 """A table of more bytes is neither read nor written by the driver …"""
@@ -46,6 +46,13 @@ _LARGE_MARKED_BYTES: Final = 16 << 30
 _HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
 
 T = TypeVar("T")
+
+
+class TableDescription(NamedTuple):
+    """What a table is, whatever rows it has."""
+
+    properties: Mapping[str, str]
+    columns: Collection[str]
 
 
 class DeltaRsTable:
@@ -91,10 +98,8 @@ class DeltaRsTable:
         """
         return self._guarded(lambda: self._commits(limit), [])
 
-    def described(self) -> dict[str, str] | None:
-        """The properties of the table. None: there is none that the driver reads. Raises
-        `SinkError`.
-        """
+    def described(self) -> TableDescription | None:
+        """What the table is. None: there is none that the driver reads. Raises `SinkError`."""
         return self._guarded(self._described, None)
 
     def set_property(self, name: str, value: str) -> None:
@@ -128,6 +133,13 @@ class DeltaRsTable:
             self._table = None
             if (full := disk_full(error, self._url)) is not None:
                 raise full from error
+            if is_file_gone(error):
+                raise SinkError(
+                    f"a file of the table is gone: {first_line(error)}",
+                    where=self._url,
+                    hint="make it again from changes: instep lake rebuild --tables NAME; where its "
+                    "log is gone, move the folder away, and run",
+                ) from error
             raise SinkError(
                 f"the driver can neither read nor write the table: {first_line(error)}",
                 where=self._url,
@@ -160,11 +172,13 @@ class DeltaRsTable:
         most = _LARGE_MARKED_BYTES if _marks_rows(table) else _LARGE_BYTES
         return None if sum(sizes.to_pylist()) > most else table
 
-    def _described(self) -> dict[str, str] | None:
+    def _described(self) -> TableDescription | None:
         try:
-            return dict(self._load().metadata().configuration)
+            table = self._load()
         except TableNotFoundError:
             return None
+        columns = [field.name for field in table.schema().fields]
+        return TableDescription(table.metadata().configuration, columns)
 
     def _set_property(self, name: str, value: str) -> None:
         self._load().alter.set_table_properties({name: value}, raise_if_not_exists=False)

@@ -96,12 +96,36 @@ def test_l2_what_was_decided_before_a_restore_and_written_after_it_is_no_progres
     assert content_of([back, *written]).replaced_at == 3
 
 
-def test_rows_that_another_writer_has_deleted_are_told_until_the_table_is_made_again() -> None:
-    made = [commit(1, stamp(1)), commit(2, operation="DELETE"), commit(3, stamp(2))]
-    assert content_of(made).has_lost_rows
-    assert not content_of([*made, commit(4, operation="RESTORE", version="1")]).has_lost_rows
-    assert not content_of([*made, commit(4, stamp(3), "WRITE", mode="Overwrite")]).has_lost_rows
-    assert not content_of([commit(1, stamp(1)), commit(2, stamp(2), "DELETE")]).has_lost_rows
+@pytest.mark.parametrize("operation", ["DELETE", "TRUNCATE", "UPDATE", "MERGE", "WRITE"])
+def test_that_another_writer_has_altered_rows_is_told_until_the_table_is_made_again(
+    operation: str,
+) -> None:
+    made = [commit(1, stamp(1)), commit(2, operation=operation), commit(3, stamp(2))]
+    found = content_of(made)
+    assert found.altered
+    assert not content_of([*made, commit(4, operation="RESTORE", version="1")]).altered
+    again = commit(4, stamp(3), "WRITE", mode="Overwrite")
+    assert not content_of([*made, again]).altered
+    assert not content_of([commit(1, stamp(1)), commit(2, stamp(2), operation)]).altered
+    assert not content_of([commit(1, stamp(1)), commit(2, operation="OPTIMIZE")]).altered
+    # The next commit of the pipeline tells it, when that of the other writer has left the log.
+    assert found.metadata is not None
+    carried = found.metadata._replace(number=3, known_version=3).encode()
+    assert content_of([commit(4, carried)]).altered
+    again = commit(5, stamp(4), "WRITE", mode="Overwrite")
+    assert not content_of([commit(4, carried), again]).altered
+
+
+def test_two_pipelines_that_begin_a_table_number_their_commits_alike() -> None:
+    made = [commit(0, operation="CREATE TABLE")]
+    assert content_of(made).commits == 0
+    assert content_of([*made, commit(1, operation="SET TBLPROPERTIES")]).commits == 0
+    # To a time: none tells how far it has come, but how many there were.
+    back = commit(3, operation="RESTORE", timestamp="then")
+    assert content_of([*made, commit(1, stamp(1)), commit(2, stamp(2)), back]).commits == 2
+    # Where the first ones have left the log, and of a clone, there are no more than of all.
+    assert content_of([commit(7, operation="SET TBLPROPERTIES")]).commits == 7
+    assert content_of([commit(0, operation="CLONE"), commit(1, operation="OPTIMIZE")]).commits == 1
 
 
 def test_maintenance_that_began_earlier_takes_no_progress_back() -> None:

@@ -47,7 +47,7 @@ def test_l2_progress_is_committed_without_a_row(tmp_path: Path) -> None:
     rows = pa.table({"id": ["a", "b"], "open": [True, False]})
     write_deltalake(tmp_path, rows, partition_by=["open"])
     table = DeltaRsTable(tmp_path.as_uri())
-    assert table.described() == {}
+    assert table.described() == ({}, ["id", "open"])
     progress = TableProgress({("c", "s"): StreamProgress(7)})
     assert table.commit_metadata(CommitMetadata(progress, 1)) is MergeOutcome.MERGED
     # Of two commits of one number, one happens.
