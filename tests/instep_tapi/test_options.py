@@ -49,6 +49,9 @@ def test_secrets_are_not_shown() -> None:
         ({"endpoints": []}, "", "the key 'endpoints' has no endpoint"),
         ({"endpoints": ["ftp://a"]}, ".endpoints", "not a URL of http:// or https://"),
         ({"endpoints": ["http://"]}, ".endpoints", "not a URL"),
+        ({"endpoints": ["http://a:99999"]}, ".endpoints", "a port is at most 65535"),
+        ({"endpoints": ["http://a/?x=s3cret"]}, ".endpoints", "ends with a query or a fragment"),
+        ({"endpoints": ["http://a/#s3cret"]}, ".endpoints", "ends with a query or a fragment"),
         ({"endpoints": ["https://u:p@a"]}, ".endpoints", "a URL with a login"),
         ({"endpoints": ["https://token@a"]}, ".endpoints", "a URL with a login"),
         (
@@ -75,6 +78,12 @@ def test_secrets_are_not_shown() -> None:
             "2 tokens given: token, token_env",
         ),
         ({**GOOD, "auth": {"kind": "bearer", "token": 12}}, ".auth", "Expected text"),
+        (
+            {**GOOD, "auth": {"kind": "bearer", "token": "s3cret\nX: y"}},
+            ".auth.token",
+            "the token has a line break",
+        ),
+        ({**GOOD, "auth": {"kind": "bearer", "token": " "}}, ".auth.token", "the token is empty"),
         (
             {**GOOD, "auth": {"kind": "bearer", "tokn": "s3cret"}},
             ".auth",
