@@ -88,6 +88,7 @@ class SqlStore(Sink):
         self._projections = in_order(
             ready_projection(one) if isinstance(one, str) else one for one in projections
         )
+        self._beside_others = bool(self._projections or handlers)
         self._dialect = dialect_of(self.options)
         self._clock_us = clock_us
         self._consumer: str | None = None
@@ -173,7 +174,7 @@ class SqlStore(Sink):
         self._freshness_reporter.forget()
 
         def work(connection: Connection) -> None:
-            schema.migrate(connection, self._dialect)
+            schema.migrate(connection, self._dialect, beside_others=self._beside_others)
             now_us = self._clock_us()
             keeper.keep_derivations(connection, self._dialect, self.options, consumer, now_us)
             self._kept = keeper.enabled_derivations(connection, consumer)
