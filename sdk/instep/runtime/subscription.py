@@ -58,7 +58,8 @@ class Subscription:
     `freshness` says whether the streams are followed.
 
     - `reader`: The store.
-    - `cursor`: Begin after this cursor; 0: with the oldest change that is kept.
+    - `cursor`: Begin after this cursor; 0: with the oldest change that is kept. Or after this
+      place, a text of `Change.place` or `JournalEnd.place`: then leave out `epoch`.
     - `epoch`: Of the change with this cursor (`Change.epoch`). Without it, a cursor of another
       journal is noticed only while it is beyond the newest change.
     - `consumer`: Only changes of this consumer …
@@ -71,12 +72,14 @@ class Subscription:
     - `follow`: Whether to wait for more; otherwise it ends with the newest change.
     - `poll_s`: How often, in seconds, more is looked for. PostgreSQL notifies of commits: then it
       is looked for at once, too. All that wait for changes of one reader share one look.
+
+    Raises `ConfigurationError` for a text that is no place.
     """
 
     def __init__(  # noqa: PLR0913 - what a subscriber can choose
         self,
         reader: StoreReader,
-        cursor: int = 0,
+        cursor: int | str = 0,
         *,
         consumer: str | None = None,
         stream: str | None = None,
@@ -95,7 +98,7 @@ class Subscription:
         self._batch_changes = batch_changes
         self._follow = follow
         self._poll_s = poll_s
-        self._at = JournalEnd(cursor, epoch)
+        self._at = JournalEnd(cursor, epoch) if isinstance(cursor, int) else JournalEnd.at(cursor)
 
     def __repr__(self) -> str:
         return f"<Subscription after {self.cursor}>"
