@@ -247,6 +247,7 @@ NAMES = {
         "MESSAGE_STORE_PROMISES",
         "MemorySink",
         "MemoryStore",
+        "SESSION_PROMISES",
         "SILENT",
         "SINK_PROMISES",
         "SOURCE_PROMISES",

@@ -560,7 +560,8 @@ class SequencedFeed(Feed):
         for effect in effects:
             if isinstance(effect, RealignSequence):
                 first = Ranges.of(*effect.missing[:1])
-                self.realign(f"messages {first} of the session did not come")
+                word = "message" if first.count() == 1 else "messages"
+                self.realign(f"{word} {first} of the session did not come")
             elif isinstance(effect, SequenceFailed):
                 self.realign(effect.reason)
 

@@ -193,7 +193,7 @@ async def test_what_was_in_order_goes_before_the_realignment(quick: Driver) -> N
     quick.baseline()
     chunk = await quick.receive()
     assert offsets(chunk) == [1]
-    assert chunk.realign == "messages 2 of the session did not come"
+    assert chunk.realign == "message 2 of the session did not come"
     quick.commit(1)
     assert (await one).outcome is ReceiptOutcome.ACCEPTED
     assert await quick.silent()
