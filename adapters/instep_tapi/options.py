@@ -270,8 +270,10 @@ _POSITIVE = (
 )
 
 
-def read_options(options: Mapping[str, Any], where: str) -> Options:
-    """Check and read the table of a source; connects to nothing. Raises `ConfigurationError`."""
+def read_options(options: Mapping[str, Any], where: str = "read_options") -> Options:
+    """Check and read the table of a source; connects to nothing. `where`: the place that an error
+    names. Raises `ConfigurationError`.
+    """
     table = {name: value for name, value in options.items() if name != "kind"}
     if isinstance(table.get("endpoints"), str):
         table["endpoints"] = [table["endpoints"]]

@@ -12,6 +12,7 @@ from instep.errors import ConfigurationError
 from instep.model.streams import Mode, StreamInfo
 from instep_tapi.options import Bearer, NoAuth, StreamOptions, read_options
 from instep_tapi.plugin import source as plugin
+from instep_tapi.source import TapiSource
 from tests.instep_tapi.log_record_kit import log_record
 
 WHERE = "consumers[0].source"
@@ -146,3 +147,10 @@ def test_a_quarantined_frame_is_read_again_as_its_stream_declares() -> None:
     ):
         [record] = plugin.decode(raw, info).decode().records
         assert (record.whole, record.uuid) == (whole, uuid)
+
+
+def test_a_table_that_was_not_read_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"TapiSource\(read_options\(table\)\)"):
+        TapiSource(GOOD)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"^read_options: "):
+        read_options({})

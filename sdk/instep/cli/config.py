@@ -21,7 +21,8 @@ __all__ = ["config"]
 
 def config(
     keys: Annotated[
-        bool, typer.Option("--keys", help="Every key with its type, default and meaning.")
+        bool,
+        typer.Option("--keys", help="Every key with its type, default and meaning: the default."),
     ] = False,
     schema: Annotated[
         bool, typer.Option("--schema", help="A JSON Schema of the file, for editors.")
@@ -32,9 +33,9 @@ def config(
 
     Both include what the installed plug-ins know.
     """
-    if keys == schema:
+    if keys and schema:
         raise ConfigurationError(
-            "both --keys and --schema were given" if keys else "neither --keys nor --schema",
+            "both --keys and --schema were given",
             where="config",
             hint="`instep config --keys` is for people, --schema for editors",
         )

@@ -126,7 +126,9 @@ class Subscription:
         return [
             one
             for one in await self._reader.freshness()
-            if self._consumer in {None, one.consumer} and self._stream in {None, one.stream}
+            if self._consumer in {None, one.consumer}
+            and self._stream in {None, one.stream}
+            and not (self._classes and one.classes and self._classes.isdisjoint(one.classes))
         ]
 
     async def __aiter__(self) -> AsyncIterator[Sequence[Change]]:

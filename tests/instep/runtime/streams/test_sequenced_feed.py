@@ -246,7 +246,7 @@ async def test_a_gap_that_stays_open_realigns_though_all_behind_it_is_applied() 
     driver.baseline()
     await driver.give(2)
     assert tokens(await driver.receive()) == ["s/2 a"]
-    assert "messages 1" in (await driver.receive()).realign
+    assert "message 1" in (await driver.receive()).realign
     driver.feed.close()
     await asyncio.gather(*driver.tasks)
 
