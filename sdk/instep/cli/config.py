@@ -32,6 +32,8 @@ def config(
     """Show what a configuration may say: its keys, or a schema for editors.
 
     Both include what the installed plug-ins know.
+
+    Example: instep config --keys --format jsonl
     """
     if keys and schema:
         raise ConfigurationError(

@@ -63,6 +63,8 @@ def list_(
     """List what was accepted and is not delivered, the oldest first, with the reason.
 
     What waits in a sequence that has failed is among it.
+
+    Example: instep messages dead list --stream orders
     """
     asyncio.run(_list(config, store, consumer, stream, limit, output))
 
@@ -74,7 +76,10 @@ def show(
     consumer: ConsumerOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show one message whole: its body, its number, and why it was not delivered."""
+    """Show one message whole: its body, its number, and why it was not delivered.
+
+    Example: instep messages dead show 17
+    """
     asyncio.run(_show(config, store, consumer, id, output))
 
 
@@ -98,6 +103,8 @@ def replay(
     """Deliver messages of the dead letter; the consumer does it, running now or later.
 
     Ends with 1 when one of them is refused: it stays where it is.
+
+    Example: instep messages dead replay --all --stream orders
     """
     check_choice("messages dead replay", ids, everything=everything)
     asyncio.run(_replay(config, store, consumer, ids or [], stream, although_told, wait_s, output))
@@ -114,7 +121,10 @@ def export(
     ] = None,
     output: FormatOption = Format.JSONL,
 ) -> None:
-    """Write all of it as JSON lines, with bodies and attachments; it stays where it is."""
+    """Write all of it as JSON lines, with bodies and attachments; it stays where it is.
+
+    Example: instep messages dead export --output dead.jsonl
+    """
     asyncio.run(_export(config, store, consumer, stream, file, output))
 
 
@@ -128,7 +138,10 @@ def drop(
     yes: Annotated[bool, typer.Option("--yes", help="They are lost for good: yes.")] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Forget messages of the dead letter for good; what became of their numbers stays recorded."""
+    """Forget messages of the dead letter for good; what became of their numbers stays recorded.
+
+    Example: instep messages dead drop 17 18 --yes
+    """
     check_choice("messages dead drop", ids, everything=everything)
     if not yes:
         raise ConfigurationError(

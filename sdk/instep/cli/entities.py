@@ -95,7 +95,10 @@ def entities(  # noqa: PLR0917 - options, given by name on the command line
     ] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List the entities of stores, or count them by class."""
+    """List the entities of stores, or count them by class.
+
+    Example: instep entities --class LINK --limit 5 --format jsonl
+    """
     chosen = _Chosen(stream, entity_class, key, unproven)
     if count:
         if key is not None or limit is not None or unproven:
@@ -117,7 +120,10 @@ def show(
     stream: StreamOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show one entity whole. Where several consumers or streams have it, it is shown of each."""
+    """Show one entity whole. Where several consumers or streams have it, it is shown of each.
+
+    Example: instep entity show 7251018470133159378
+    """
     asyncio.run(_show(config, store, consumer, _Chosen(stream, None, key), output))
 
 

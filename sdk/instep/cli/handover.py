@@ -28,6 +28,8 @@ def handover(
     """Ask the active process to hand over to its standby, and wait for it.
 
     Leave out --consumer if there is only one. Ends with 1 if nobody else takes over.
+
+    Example: instep handover --consumer east
     """
     asyncio.run(_handover(config, store, consumer, output))
 

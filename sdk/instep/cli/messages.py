@@ -52,6 +52,8 @@ def messages(
 
     A stream is one sequence. A body that is JSON is shown as it is, other text as a string, and
     what is no text as {"base64": …}.
+
+    Example: instep messages --store sqlite:///inbox.db --limit 20
     """
     asyncio.run(_list(config, store, consumer, stream, limit, output))
 

@@ -36,6 +36,8 @@ def new(
     """Write a package with a source over TCP: ends, gaps, a baseline, and its tests.
 
     It runs as it is. Replace the protocol by yours, and keep the tests.
+
+    Example: instep plugin new my_controller
     """
     module = name.replace("-", "_")
     if not _NAME.fullmatch(module) or keyword.iskeyword(module):

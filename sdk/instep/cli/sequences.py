@@ -123,7 +123,10 @@ def list_(
     limit: LimitOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show sequences with what is received, missing and waiting; all of them as JSON lines."""
+    """Show sequences with what is received, missing and waiting; all of them as JSON lines.
+
+    Example: instep sequences list --troubled
+    """
     asyncio.run(_list(config, store, consumer, stream, troubled, limit, output))
 
 
@@ -138,6 +141,8 @@ def show(
 
     Of a sequence that was forgotten, what is recorded. As JSON lines: the sequence, then each range
     of numbers with its end.
+
+    Example: instep sequences show urn:example:sequence-1
     """
     asyncio.run(_show(config, store, consumer, id, output))
 
@@ -160,6 +165,8 @@ def give_up(
 
     In a sequence that has failed, what it kept is delivered; it accepts nothing new before
     `instep sequences resume`.
+
+    Example: instep sequences give-up --stream orders --through 12
     """
     act = _act(config, store, consumer, stream, OperatorAction.GIVE_UP, through, wait_s, output)
     asyncio.run(act)
@@ -179,6 +186,8 @@ def reset(
 ) -> None:
     """Let a sequence begin anew, also after it has failed; what waits behind a gap goes to the dead
     letter.
+
+    Example: instep sequences reset --stream orders --next 1
     """
     act = _act(config, store, consumer, stream, OperatorAction.RESET, following, wait_s, output)
     asyncio.run(act)
@@ -192,7 +201,10 @@ def close(
     wait_s: Wait = 3.0,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Accept nothing more of a sequence; in time it is forgotten."""
+    """Accept nothing more of a sequence; in time it is forgotten.
+
+    Example: instep sequences close --stream orders
+    """
     act = _act(config, store, consumer, stream, OperatorAction.CLOSE, None, wait_s, output)
     asyncio.run(act)
 
@@ -207,6 +219,8 @@ def resume(
 ) -> None:
     """Let a sequence that has failed go on: what is missing may come again, and what it kept
     follows in order.
+
+    Example: instep sequences resume --stream orders
     """
     act = _act(config, store, consumer, stream, OperatorAction.RESUME, None, wait_s, output)
     asyncio.run(act)

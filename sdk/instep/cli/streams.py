@@ -51,7 +51,10 @@ def list_(
     stream: StreamOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List the streams of a store: phase, entities, and since when one is not offered."""
+    """List the streams of a store: phase, entities, and since when one is not offered.
+
+    Example: instep streams list --consumer east
+    """
     asyncio.run(_list(config, store, consumer, stream, output))
 
 
@@ -62,7 +65,10 @@ def show(
     stream: StreamOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show streams whole: what the provider declares of each, under which names."""
+    """Show streams whole: what the provider declares of each, under which names.
+
+    Example: instep streams show --stream alarms
+    """
     asyncio.run(_show(config, store, consumer, stream, output))
 
 
@@ -77,6 +83,8 @@ def retire(
     """Remove a stream that is not offered any more, with all its entities. The consumer may run.
 
     Ends with 1 if the provider still offers it.
+
+    Example: instep streams retire --stream alarms --dry-run
     """
     asyncio.run(_retire(config, store, consumer, stream, dry_run, output))
 

@@ -34,6 +34,8 @@ def status(
 ) -> None:
     """Show the streams whose sweep is held, or that have classes of which the provider states
     nothing, and how much the sweep would remove.
+
+    Example: instep sweep status --consumer east
     """
     asyncio.run(_status(config, store, consumer, stream, output))
 
@@ -49,6 +51,8 @@ def release(
 
     It also confirms that classes of which the provider states nothing are gone. It releases only
     sweeps that are held now, and ends with 1 if there are none.
+
+    Example: instep sweep release --consumer east --stream network
     """
     asyncio.run(_release(config, store, consumer, stream, output))
 

@@ -28,6 +28,8 @@ def rebuild(
     """Fill the tables again from the stored entities.
 
     It is one transaction; the consumer may run meanwhile.
+
+    Example: instep projections rebuild instep.toml
     """
     for one in _consumers(config or default_path(), consumer):
         for name, rows in asyncio.run(_rebuild(one)).items():
@@ -45,6 +47,8 @@ def errors(
     """List the rows that a table could not hold.
 
     Ends with 1 if there are any.
+
+    Example: instep projections errors instep.toml
     """
     found = _consumers(config or default_path(), consumer)
     missing = [error for one in found for error in asyncio.run(_errors(one))]

@@ -33,6 +33,8 @@ def monitor(
 
     The figures come from the port of the running process ([operations] listen). Without a port, or
     while none answers, they come from the store. With --url alone there is no store to look into.
+
+    Example: instep monitor --url http://127.0.0.1:9464
     """
     stores = {} if url and not (config or store) else places_of(config, store, consumer, "monitor")
     Monitor(MonitoredPlace(url or _port_of(config, store), stores, consumer), every_s).run()
