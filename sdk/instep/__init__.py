@@ -1,8 +1,8 @@
 """instep keeps a consumer's store in step with a provider.
 
-Records of a notification stream are put in order, freed of duplicates, compared with what is
-stored and committed together with the position they came from; what the provider no longer states
-is found and removed. `Consumer` is where to begin.
+It reads the records of a notification stream, puts them in order, removes duplicates, and commits
+the entities together with their position in the stream. It finds what the provider no longer
+states, and removes it. Begin with `Consumer`.
 
 A plug-in finds all that it needs here, too: the ports, what passes through them, errors, options.
 """

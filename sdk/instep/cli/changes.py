@@ -99,7 +99,7 @@ def changes(  # noqa: PLR0917 - options, given by name on the command line
 ) -> None:
     """List the committed changes of a store, in the order of commit.
 
-    Example: instep changes --follow --from-now --class CONDITION_DETECTOR
+    Example: instep changes --follow --from-now --class LINK
     """
     if from_now and (after or epoch):
         raise ConfigurationError(

@@ -229,7 +229,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JournalEnd(msgspec.Struct, frozen=True):
-    """The newest change of a journal."""
+    """A place in a journal: after the change with this cursor. `StoreReader.journal_end` gives the
+    newest.
+    """
 
     cursor: int
     """0: there was none yet."""

@@ -37,8 +37,7 @@ class SubscriptionOptions(TypedDict, total=False):
 
 
 class Subscription:
-    """The committed changes after a cursor, in batches: by it changes of the network reach whoever
-    acts on them (ST-5.1).
+    """The committed changes after a cursor, in batches, for a program that acts on them (ST-5.1).
 
     ::
 
@@ -47,11 +46,10 @@ class Subscription:
             ...  # then store batch[-1].cursor and batch[-1].epoch
 
     Promised: each chosen change is given at least once, in the order of the commits. A slow
-    subscriber holds up no commit and needs no memory. If the journal's retention passes it, it is
-    told by `ChangesTrimmedError`; if the journal is another one than that of its cursor, because
-    the store was restored or copied or a replica that lagged was promoted, by
-    `JournalDivergedError`: then read the entities anew, and subscribe from a cursor taken before
-    that.
+    subscriber holds up no commit and needs no memory. `ChangesTrimmedError` means that the journal
+    no longer keeps the changes after its cursor. `JournalDivergedError` means that the cursor is of
+    another journal: the store was restored or copied, or a replica that lagged was promoted. In
+    both cases take a new cursor, read the entities again, and subscribe from that cursor.
 
     Not promised: that a change is given once only. Whoever stops between a batch and the storing of
     its cursor gets the batch again. That nothing comes does not mean that nothing has changed:
@@ -105,7 +103,7 @@ class Subscription:
 
     @property
     def cursor(self) -> int:
-        """Up to which change all that is chosen was given, and the next batch asked for."""
+        """The cursor of the last change that is done: the next batch has been asked for."""
         return self._at.cursor
 
     @property
@@ -114,8 +112,8 @@ class Subscription:
         return self._at.epoch
 
     async def lag(self) -> int:
-        """How many changes the subscriber is behind, those that it does not choose included. Of
-        what the streams have not brought to the store yet, `freshness` tells.
+        """How many changes the subscriber is behind. Those that it does not choose count, too.
+        `freshness` tells what the streams have not brought to the store yet.
 
         Raises `JournalDivergedError` where the cursor is beyond the newest change.
         """
