@@ -307,7 +307,7 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
     It serves --context, or --topology, or by default the backbone sndlib/germany50, until SIGINT
     or SIGTERM.
 
-    Example: instep provider --port 8551 --storm 20 --fault rewind-records=50
+    Example: instep provider --storm 20 --fault rewind-records=50
     """
     from instep_tapi.wire.authenticity import Hmac, HmacOptions
     from instep_tapi_provider import (
