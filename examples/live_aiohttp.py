@@ -16,12 +16,19 @@ from functools import lru_cache
 from aiohttp import web
 from simulation import run, store_options
 
-from instep import Change, ChangesTrimmedError, Consumer, JournalDivergedError
+from instep import (
+    Change,
+    ChangesTrimmedError,
+    ConfigurationError,
+    Consumer,
+    JournalDivergedError,
+)
 from instep_sql import SqlReader, SqlStore
 from instep_tapi import TapiSource, read_options
 
 READER = web.AppKey("reader", SqlReader)
 HEARTBEAT_S = 15.0
+ANEW = (ChangesTrimmedError, ConfigurationError, JournalDivergedError)
 PAGE = """<!doctype html><title>Alarms</title><h1>Alarms, live</h1><ul id="list"></ul><script>
 new EventSource("/events").onmessage = (event) => {
   const change = JSON.parse(event.data), item = document.createElement("li")
@@ -29,11 +36,6 @@ new EventSource("/events").onmessage = (event) => {
   document.getElementById("list").prepend(item)
 }
 </script>"""
-
-
-def place_of(change: Change) -> str:
-    """The id of an event: where to go on after it."""
-    return f"{change.cursor}-{change.epoch}"
 
 
 @lru_cache(maxsize=1_000)  # one encoding serves all browsers
@@ -47,11 +49,8 @@ async def changes_after(reader: SqlReader, place: str) -> AsyncIterator[Change |
     """The changes after a place, or from now on; None where nothing came for a while, or
     where the journal does not reach back so far, with the newest change following.
     """
-    cursor, _, epoch = place.partition("-")
-    if not cursor.isdecimal():
-        end = await reader.journal_end()
-        cursor, epoch = str(end.cursor), end.epoch
-    batches = aiter(reader.subscribe(int(cursor), epoch=epoch, classes=["CONDITION_DETECTOR"]))
+    place = place or (await reader.journal_end()).place
+    batches = aiter(reader.subscribe(place, classes=["CONDITION_DETECTOR"]))
     waiting = asyncio.ensure_future(anext(batches))
     try:
         while True:
@@ -76,9 +75,9 @@ async def events(request: web.Request) -> web.StreamResponse:
     place = request.headers.get("Last-Event-ID", request.query.get("after", ""))
     try:
         async for change in changes_after(request.app[READER], place):
-            text = f"id: {place_of(change)}\ndata: {told(change)}\n\n" if change else ": alive\n\n"
+            text = f"id: {change.place}\ndata: {told(change)}\n\n" if change else ": alive\n\n"
             await response.write(text.encode())
-    except (ChangesTrimmedError, JournalDivergedError):
+    except ANEW:
         # The browser reads the alarms anew, and goes on without a place.
         await response.write(b"event: reload\nid: \ndata: {}\n\n")
     return response
@@ -93,8 +92,8 @@ async def socket(request: web.Request) -> web.StreamResponse:
         try:
             async for change in changes_after(request.app[READER], request.query.get("after", "")):
                 if change is not None:
-                    await response.send_str(f'{{"place":"{place_of(change)}",{told(change)[1:]}')
-        except (ChangesTrimmedError, JournalDivergedError):
+                    await response.send_str(f'{{"place":"{change.place}",{told(change)[1:]}')
+        except ANEW:
             await response.close(code=4000, message=b"reload")
 
     sending = asyncio.ensure_future(send())

@@ -14,10 +14,10 @@ from typing import Annotated
 import uvicorn
 from fastapi import FastAPI, Header, WebSocket, WebSocketDisconnect
 from fastapi.responses import HTMLResponse, StreamingResponse
-from live_aiohttp import PAGE, changes_after, place_of, told
+from live_aiohttp import ANEW, PAGE, changes_after, told
 from simulation import run, store_options
 
-from instep import ChangesTrimmedError, Consumer, JournalDivergedError
+from instep import Consumer
 from instep_sql import SqlReader, SqlStore
 from instep_tapi import TapiSource, read_options
 
@@ -27,8 +27,8 @@ async def send(browser: WebSocket, reader: SqlReader, after: str) -> None:
     try:
         async for change in changes_after(reader, after):
             if change is not None:
-                await browser.send_text(f'{{"place":"{place_of(change)}",{told(change)[1:]}')
-    except (ChangesTrimmedError, JournalDivergedError):
+                await browser.send_text(f'{{"place":"{change.place}",{told(change)[1:]}')
+    except ANEW:
         await browser.close(4000, "reload")
 
 
@@ -50,8 +50,8 @@ def application(reader: SqlReader) -> FastAPI:
                     if change is None:
                         yield ": alive\n\n"
                     else:
-                        yield f"id: {place_of(change)}\ndata: {told(change)}\n\n"
-            except (ChangesTrimmedError, JournalDivergedError):
+                        yield f"id: {change.place}\ndata: {told(change)}\n\n"
+            except ANEW:
                 # The browser reads the alarms anew, and goes on without a place.
                 yield "event: reload\nid: \ndata: {}\n\n"
 

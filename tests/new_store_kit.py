@@ -23,10 +23,10 @@ _TABLES = (
 _made: list[str] = []
 
 
-def migrate(connection: Connection, dialect: Dialect) -> None:
+def migrate(connection: Connection, dialect: Dialect, *, beside_others: bool = False) -> None:
     """As `schema.migrate`."""
     if not isinstance(dialect, Sqlite) or _objects(connection):
-        MIGRATE(connection, dialect)
+        MIGRATE(connection, dialect, beside_others=beside_others)
     elif not _made:
         MIGRATE(connection, dialect)
         _made[:] = [*_objects(connection), *_rows(connection)]

@@ -41,7 +41,11 @@ def check_url(
         url = URL(text)
         _ = url.port  # it is parsed here only
     except ValueError:
-        raise ConfigurationError(f"{name} is not a URL", where=where) from None
+        raise ConfigurationError(
+            f"{name} is not a URL",
+            where=where,
+            hint="write it as https://host:port; a port is at most 65535",
+        ) from None
     if url.scheme not in schemes or (url.scheme and not url.host):
         wanted = " or ".join(f"{scheme}://" for scheme in schemes if scheme)
         given = [] if secret or "://" in text else [scheme for scheme in schemes if scheme]

@@ -14,7 +14,7 @@ from instep.config.options import kind_hint, read_table
 from instep.config.plugins import verifier_plugin
 from instep.config.secret import Secret
 from instep.errors import ConfigurationError
-from instep_http import TlsOptions, check_files, check_url
+from instep_http import TlsOptions, check_files, check_url, shown
 
 __all__ = [
     "AuthOptions",
@@ -270,8 +270,10 @@ _POSITIVE = (
 )
 
 
-def read_options(options: Mapping[str, Any], where: str) -> Options:
-    """Check and read the table of a source; connects to nothing. Raises `ConfigurationError`."""
+def read_options(options: Mapping[str, Any], where: str = "read_options") -> Options:
+    """Check and read the table of a source; connects to nothing. `where`: the place that an error
+    names. Raises `ConfigurationError`.
+    """
     table = {name: value for name, value in options.items() if name != "kind"}
     if isinstance(table.get("endpoints"), str):
         table["endpoints"] = [table["endpoints"]]
@@ -343,7 +345,7 @@ def _check(options: Options, where: str) -> None:
             hint='for example endpoints = ["https://controller.example.org"]',
         )
     for endpoint in options.endpoints:
-        check_url(endpoint, _HTTP, f"{where}.endpoints", login_hint="use auth")
+        _check_endpoint(endpoint, f"{where}.endpoints")
     for name, value in options.headers.items():
         _check_header(name, value.reveal(), f"{where}.headers")
     for host in options.stream_hosts:
@@ -353,13 +355,7 @@ def _check(options: Options, where: str) -> None:
                 where=f"{where}.stream_hosts",
                 hint='leave out scheme, port and path: stream_hosts = ["streams.example"]',
             )
-    match options.auth:
-        case OAuth2(token_url=url):
-            check_url(url, (*_HTTP, ""), f"{where}.auth.token_url", login_hint="use auth")
-        case Login(path=url):
-            check_url(url, (*_HTTP, ""), f"{where}.auth.path", login_hint="use auth")
-        case _:
-            pass
+    _check_auth(options.auth, f"{where}.auth")
     if options.proxy is not None:
         check_url(options.proxy.reveal(), _HTTP, f"{where}.proxy", secret=True)
     for name in _POSITIVE:
@@ -367,6 +363,28 @@ def _check(options: Options, where: str) -> None:
             raise ConfigurationError("must be above 0", where=f"{where}.{name}")
     options.fail_over.check(f"{where}.fail_over")
     check_files(options.tls, f"{where}.tls")
+
+
+def _check_endpoint(endpoint: str, where: str) -> None:
+    url = check_url(endpoint, _HTTP, where, login_hint="use auth")
+    if url.query_string or url.fragment:
+        raise ConfigurationError(
+            f"the endpoint {shown(url)} ends with a query or a fragment",
+            where=where,
+            hint="leave out ? or # and what follows it",
+        )
+
+
+def _check_auth(auth: AuthOptions, where: str) -> None:
+    match auth:
+        case Bearer(token=Secret() as token) if problem := token_problem(token.reveal()):
+            raise ConfigurationError(problem, where=f"{where}.token")
+        case OAuth2(token_url=url):
+            check_url(url, (*_HTTP, ""), f"{where}.token_url", login_hint="use auth")
+        case Login(path=url):
+            check_url(url, (*_HTTP, ""), f"{where}.path", login_hint="use auth")
+        case _:
+            pass
 
 
 def _check_header(name: str, value: str, where: str) -> None:
@@ -378,6 +396,16 @@ def _check_header(name: str, value: str, where: str) -> None:
         )
     if not value.isprintable():
         raise ConfigurationError("the value has a control character", where=f"{where}.{name}")
+
+
+def token_problem(token: str) -> str:
+    """Why a token cannot be sent in a header; empty where it can. Spaces around it are left out."""
+    token = token.strip()
+    if not token:
+        return "the token is empty"
+    if not (token.isascii() and token.isprintable()):
+        return "the token has a line break, or a character that is not ASCII"
+    return ""
 
 
 def host_of(text: str) -> str | None:

@@ -18,6 +18,7 @@ from instep.config.secret import warn_if_readable
 from instep.conformance import Event
 from instep.errors import (
     AuthenticationError,
+    ConfigurationError,
     DiscoveryError,
     NoStreamError,
     SourceError,
@@ -159,6 +160,12 @@ class TapiSource(Source):
     def __init__(
         self, options: Options, where: str = "source", clock: Callable[[], float] = time.monotonic
     ) -> None:
+        if not isinstance(options, Options):
+            raise ConfigurationError(
+                f"the options are a {type(options).__name__}",
+                where="TapiSource",
+                hint="write TapiSource(read_options(table))",
+            )
         self._options = options
         self._verifier = None
         if (checks := options.authenticity) is not None:

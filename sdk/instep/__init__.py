@@ -1,8 +1,8 @@
 """instep keeps a consumer's store in step with a provider.
 
-Records of a notification stream are put in order, freed of duplicates, compared with what is
-stored and committed together with the position they came from; what the provider no longer states
-is found and removed. `Consumer` is where to begin.
+It reads the records of a notification stream, puts them in order, removes duplicates, and commits
+the entities together with their position in the stream. It finds what the provider no longer
+states, and removes it. Begin with `Consumer`.
 
 A plug-in finds all that it needs here, too: the ports, what passes through them, errors, options.
 """
@@ -51,7 +51,15 @@ if TYPE_CHECKING:
     )
     from instep.model.batches import Batch, CommitResult, SweepStep
     from instep.model.cloud_events import CloudEvent
-    from instep.model.entities import Change, ChangeKind, Quarantined, StoredEntity, StreamStatus
+    from instep.model.entities import (
+        Change,
+        ChangeKind,
+        JournalEnd,
+        Quarantined,
+        StoredEntity,
+        StreamStatus,
+    )
+    from instep.model.freshness import Freshness
     from instep.model.messages import Message, StoredMessage
     from instep.model.ordering import supersedes, supersedes_sql
     from instep.model.position import Phase, Position
@@ -78,7 +86,11 @@ if TYPE_CHECKING:
     from instep.runtime.receiver import Receiver
     from instep.runtime.retry import Environment, process_error
     from instep.runtime.settings import ConsumerSettings, IntakeSettings, OnHandlerFailure
-    from instep.runtime.streams.sequenced_feed import NumberedRecords, SequencedFeed
+    from instep.runtime.streams.sequenced_feed import (
+        NumberedRecords,
+        SequencedFeed,
+        SequencedFeedSettings,
+    )
     from instep.runtime.subscription import Subscription
     from instep.sequencing.settings import SequencerSettings
 
@@ -107,6 +119,7 @@ __all__ = [
     "Fidelity",
     "Finding",
     "FrameTooBigError",
+    "Freshness",
     "Group",
     "Handler",
     "HandlerConnection",
@@ -115,6 +128,7 @@ __all__ = [
     "IntakeHealth",
     "IntakeSettings",
     "JournalDivergedError",
+    "JournalEnd",
     "JournalOffError",
     "LeaseLostError",
     "Message",
@@ -140,6 +154,7 @@ __all__ = [
     "Secret",
     "SequenceStatus",
     "SequencedFeed",
+    "SequencedFeedSettings",
     "SequencerSettings",
     "Sink",
     "SinkError",
@@ -225,10 +240,12 @@ if not TYPE_CHECKING:  # a type checker would believe every name of `__getattr__
             "instep.model.entities": (
                 "Change",
                 "ChangeKind",
+                "JournalEnd",
                 "Quarantined",
                 "StoredEntity",
                 "StreamStatus",
             ),
+            "instep.model.freshness": ("Freshness",),
             "instep.model.messages": ("Message", "StoredMessage"),
             "instep.model.ordering": ("supersedes", "supersedes_sql"),
             "instep.model.position": ("Phase", "Position"),
@@ -261,7 +278,11 @@ if not TYPE_CHECKING:  # a type checker would believe every name of `__getattr__
             "instep.runtime.receiver": ("Receiver",),
             "instep.runtime.retry": ("Environment", "process_error"),
             "instep.runtime.settings": ("ConsumerSettings", "IntakeSettings", "OnHandlerFailure"),
-            "instep.runtime.streams.sequenced_feed": ("NumberedRecords", "SequencedFeed"),
+            "instep.runtime.streams.sequenced_feed": (
+                "NumberedRecords",
+                "SequencedFeed",
+                "SequencedFeedSettings",
+            ),
             "instep.runtime.subscription": ("Subscription",),
             "instep.sequencing.settings": ("SequencerSettings",),
         },

@@ -164,8 +164,8 @@ class TlsError(SourceError):
 
 
 class AuthenticationError(SourceError):
-    """The login was refused, or its token was, after one new login. It is the login of all streams,
-    and trying it again locks accounts.
+    """The provider refused the login, or the token after one new login. All streams share the
+    login. It is not tried again, because that may lock the account.
     """
 
     code = "authentication"
@@ -254,7 +254,7 @@ class FencedError(SinkError):
 
 
 class LeaseLostError(FencedError):
-    """Of a pair, the other process holds the lease: nothing was written, this one stands by."""
+    """The other process of the pair holds the lease. Nothing was written; this one stands by."""
 
     code = "lease-lost"
 

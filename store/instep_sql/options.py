@@ -194,7 +194,11 @@ def check_url(url: str, where: str) -> None:
         raise ConfigurationError(
             "the key 'url' is not a database URL",
             where=where,
-            hint='for example url = "sqlite:///network.db"',
+            hint=(
+                'for example url = "postgresql://user@host:5432/database"'
+                if url.startswith("postgres")
+                else 'for example url = "sqlite:///network.db"'
+            ),
             key="url",
         ) from None
     if backend == "postgres":

@@ -301,10 +301,10 @@ class SqlReader(MessageReading, SweepReader, RetirementReader, LeaseReader, Stor
         return self._tail.after(at)
 
     def subscribe(
-        self, cursor: int = 0, *, epoch: str = "", **chosen: Unpack[SubscriptionOptions]
+        self, cursor: int | str = 0, *, epoch: str = "", **chosen: Unpack[SubscriptionOptions]
     ) -> Subscription:
-        """A `Subscription` to the changes after this cursor. All subscriptions of a reader share
-        one look at the journal: a thousand that wait cost what one costs.
+        """A `Subscription` to the changes after this cursor or place. All subscriptions of a reader
+        share one look at the journal: a thousand that wait cost what one costs.
         """
         # Here: it imports what retries, and a command that reads once needs nothing of that.
         from instep.runtime.subscription import Subscription  # noqa: PLC0415 - see above

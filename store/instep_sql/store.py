@@ -41,6 +41,7 @@ from instep_sql.messages.message_store import SqlMessageStore
 from instep_sql.names import LONGEST_CONSUMER_BYTES, LONGEST_STREAM_BYTES, check_name
 from instep_sql.options import Journal, SqlOptions
 from instep_sql.projections import maintenance as projected
+from instep_sql.projections.foreign_keys import in_order
 from instep_sql.projections.projection import Projection
 from instep_sql.projections.ready import ready_projection
 from instep_sql.reader import SqlReader, now_us
@@ -83,9 +84,10 @@ class SqlStore(Sink):
     ) -> None:
         named = [one for one in projections if isinstance(one, str)]
         self.options = SqlOptions.read({"url": url, "projections": named, **options}, "SqlStore")
-        self._projections = tuple(
+        self._projections = in_order(
             ready_projection(one) if isinstance(one, str) else one for one in projections
         )
+        self._beside_others = bool(self._projections or handlers)
         self._dialect = dialect_of(self.options)
         self._clock_us = clock_us
         self._consumer: str | None = None
@@ -171,7 +173,7 @@ class SqlStore(Sink):
         self._freshness_reporter.forget()
 
         def work(connection: Connection) -> None:
-            schema.migrate(connection, self._dialect)
+            schema.migrate(connection, self._dialect, beside_others=self._beside_others)
             now_us = self._clock_us()
             keeper.keep_derivations(connection, self._dialect, self.options, consumer, now_us)
             self._kept = keeper.enabled_derivations(connection, consumer)
@@ -195,10 +197,7 @@ class SqlStore(Sink):
 
         def work(connection: Connection) -> dict[str, int]:
             now_us = self._clock_us()
-            return {
-                str(one.name): projected.rebuild(connection, self._dialect, one, now_us)
-                for one in self._projections
-            }
+            return projected.rebuild(connection, self._dialect, self._projections, now_us)
 
         # No entity is written: whoever has the lease may go on beside it.
         return await self._database.run(work, guarded=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from pathlib import Path
 
@@ -125,6 +126,7 @@ async def test_st_0_3_6_closed_part_way_through_an_old_log_is_told_and_spaced(
                 if event.kind == "no-progress":
                     break
         assert "came no further; the last read 50 records of attempt" in event.text
+        assert re.search(r" s: \S", event.text), "it does not say how the last one ended"
         # One connection an attempt, and at most one probe; none of them is healthy.
         counters = here.provider.counters("all")
         lost = kinds.count("disconnected")

@@ -12,6 +12,7 @@ from instep.errors import ConfigurationError
 from instep.model.streams import Mode, StreamInfo
 from instep_tapi.options import Bearer, NoAuth, StreamOptions, read_options
 from instep_tapi.plugin import source as plugin
+from instep_tapi.source import TapiSource
 from tests.instep_tapi.log_record_kit import log_record
 
 WHERE = "consumers[0].source"
@@ -49,6 +50,9 @@ def test_secrets_are_not_shown() -> None:
         ({"endpoints": []}, "", "the key 'endpoints' has no endpoint"),
         ({"endpoints": ["ftp://a"]}, ".endpoints", "not a URL of http:// or https://"),
         ({"endpoints": ["http://"]}, ".endpoints", "not a URL"),
+        ({"endpoints": ["http://a:99999"]}, ".endpoints", "a port is at most 65535"),
+        ({"endpoints": ["http://a/?x=s3cret"]}, ".endpoints", "ends with a query or a fragment"),
+        ({"endpoints": ["http://a/#s3cret"]}, ".endpoints", "ends with a query or a fragment"),
         ({"endpoints": ["https://u:p@a"]}, ".endpoints", "a URL with a login"),
         ({"endpoints": ["https://token@a"]}, ".endpoints", "a URL with a login"),
         (
@@ -75,6 +79,12 @@ def test_secrets_are_not_shown() -> None:
             "2 tokens given: token, token_env",
         ),
         ({**GOOD, "auth": {"kind": "bearer", "token": 12}}, ".auth", "Expected text"),
+        (
+            {**GOOD, "auth": {"kind": "bearer", "token": "s3cret\nX: y"}},
+            ".auth.token",
+            "the token has a line break",
+        ),
+        ({**GOOD, "auth": {"kind": "bearer", "token": " "}}, ".auth.token", "the token is empty"),
         (
             {**GOOD, "auth": {"kind": "bearer", "tokn": "s3cret"}},
             ".auth",
@@ -137,3 +147,10 @@ def test_a_quarantined_frame_is_read_again_as_its_stream_declares() -> None:
     ):
         [record] = plugin.decode(raw, info).decode().records
         assert (record.whole, record.uuid) == (whole, uuid)
+
+
+def test_a_table_that_was_not_read_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"TapiSource\(read_options\(table\)\)"):
+        TapiSource(GOOD)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"^read_options: "):
+        read_options({})

@@ -42,6 +42,8 @@ def didcomm(
     It listens and answers as a consumer does, and stores nothing. A rule is held, broken (with the
     messages that show it, decrypted), or was not seen. Ends with 1 if a MUST is broken. Without
     --secrets it reads plaintexts, and cannot ask for what is missing.
+
+    Example: instep conformance didcomm --listen http://127.0.0.1:9555/didcomm
     """
     declared = [{"type": one, "sequenced": True} for one in types or ["*"]]
     options: dict[str, Any] = {

@@ -64,6 +64,8 @@ def sdpi(  # noqa: PLR0917 - options, given by name on the command line
     It subscribes, and confirms the reports. Nothing is stored. A rule is held, broken (with the
     reports that show it), or was not seen. Ends with 1 if one is broken. A layer between can
     break them as well as the provider.
+
+    Example: instep conformance sdpi http://127.0.0.1:6464/device
     """
     from instep.conformance import TraceJudge
     from instep_sdpi.conformance import sdpi_rules

@@ -66,6 +66,8 @@ async def alarms(  # noqa: PLR0917 - options, given by name on the command line
     """List the alarms of a store.
 
     Without --all only active ones, in the order in which they were stored.
+
+    Example: instep alarms --all --limit 20
     """
     if all_ and events:
         raise ConfigurationError(

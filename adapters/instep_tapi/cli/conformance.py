@@ -77,6 +77,8 @@ def tapi(  # noqa: PLR0917 - a command has as many parameters as options
 
     Each rule is held, broken (with what shows it), or was not seen. Ends with 1 if a MUST is
     broken. A proxy on the way can break rules as well as the provider.
+
+    Example: instep conformance tapi https://controller:8443 --minutes 5
     """
     from instep.conformance import TraceJudge
     from instep_tapi.conformance.book import tapi_rules

@@ -32,13 +32,22 @@ UrlArgument = Annotated[str, typer.Argument(metavar="URL", help="The provider: h
 TokenOption = Annotated[
     str | None,
     typer.Option(
-        "--token", metavar="TOKEN", help="A bearer token.", envvar="INSTEP_TOKEN", show_envvar=True
+        "--token",
+        metavar="TOKEN",
+        help="A bearer token.",
+        envvar="INSTEP_TOKEN",
+        show_envvar=True,
+        rich_help_panel="Connection",
     ),
 ]
 TokenFileOption = Annotated[
     Path | None,
     typer.Option(
-        "--token-file", metavar="FILE", help="A file that holds a bearer token.", dir_okay=False
+        "--token-file",
+        metavar="FILE",
+        help="A file that holds a bearer token.",
+        dir_okay=False,
+        rich_help_panel="Connection",
     ),
 ]
 AuthConfigOption = Annotated[
@@ -48,21 +57,38 @@ AuthConfigOption = Annotated[
         metavar="FILE",
         help="A TOML file with the table `auth` of a source.",
         dir_okay=False,
+        rich_help_panel="Connection",
     ),
 ]
 CaOption = Annotated[
     Path | None,
-    typer.Option("--ca", metavar="FILE", help="A file with the certificates of the issuer (CA)."),
+    typer.Option(
+        "--ca",
+        metavar="FILE",
+        help="A file with the certificates of the issuer (CA).",
+        rich_help_panel="Connection",
+    ),
 ]
 InsecureOption = Annotated[
-    bool, typer.Option("--insecure", help="Do not verify the provider's certificate.")
+    bool,
+    typer.Option(
+        "--insecure", help="Do not verify the provider's certificate.", rich_help_panel="Connection"
+    ),
 ]
 ProxyOption = Annotated[
-    str | None, typer.Option("--proxy", metavar="URL", help="URL of an HTTP proxy.")
+    str | None,
+    typer.Option(
+        "--proxy", metavar="URL", help="URL of an HTTP proxy.", rich_help_panel="Connection"
+    ),
 ]
 RootOption = Annotated[
     list[str] | None,
-    typer.Option("--root", metavar="PATH", help="A RESTCONF root to try; repeatable."),
+    typer.Option(
+        "--root",
+        metavar="PATH",
+        help="A RESTCONF root to try; repeatable.",
+        rich_help_panel="Connection",
+    ),
 ]
 
 

@@ -65,6 +65,8 @@ def discover(  # noqa: PLR0917 - a command has as many parameters as options
     It says of each whether a consumer would follow it, and why.
 
     Ends with 1 if it would follow none, and with 2 if no stream has an id that you named.
+
+    Example: instep discover https://controller:8443 --token-file token
     """
     options = connection(
         url,

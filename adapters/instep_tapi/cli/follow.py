@@ -63,6 +63,8 @@ def follow(  # noqa: PLR0917 - a command has as many parameters as options
     It ends at Ctrl-C or SIGTERM. Nothing is stored. With --entities it prints changes: created,
     updated, deleted, and swept for an entity that ended while no connection was open. It keeps the
     entities in memory.
+
+    Example: instep follow https://controller:8443 --class LINK --limit 10
     """
     if entities and begin is Start.LATEST:
         raise ConfigurationError(

@@ -65,6 +65,8 @@ def init(  # noqa: PLR0917 - a command has as many parameters as options
 
     It asks the provider for its streams, and lists them in the file. A token goes in as the
     variable ${INSTEP_TOKEN}, never itself.
+
+    Example: instep init https://controller:8443 --output instep.toml
     """
     path = file or default_path()
     _require_free(path, force)

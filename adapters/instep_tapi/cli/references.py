@@ -50,7 +50,10 @@ async def children(
     limit: LimitOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List what is below an entity, which itself may be missing."""
+    """List what is below an entity, which itself may be missing.
+
+    Example: instep references children 19457cc4-c35c-5ac8-a4a1-60e9a908d05b
+    """
 
     async def find(reader: StoreReader, name: str | None) -> AsyncIterator[_Row]:
         async for one in derived.children(
@@ -74,7 +77,10 @@ async def path(
     consumer: ConsumerOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show what contains an entity, the highest first."""
+    """Show what contains an entity, the highest first.
+
+    Example: instep references path 19457cc4-c35c-5ac8-a4a1-60e9a908d05b
+    """
 
     async def find(reader: StoreReader, name: str | None) -> AsyncIterator[_Row]:
         # One after the other: the ways of two consumers to the same uuid are two ways.
@@ -95,7 +101,10 @@ async def referrers(
     limit: LimitOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List what refers to an entity, which itself may be missing."""
+    """List what refers to an entity, which itself may be missing.
+
+    Example: instep references referrers 19457cc4-c35c-5ac8-a4a1-60e9a908d05b
+    """
 
     async def find(reader: StoreReader, name: str | None) -> AsyncIterator[_Row]:
         async for one in derived.referrers(reader, uuid, entity_class=entity_class, consumer=name):
@@ -117,7 +126,10 @@ async def dangling(
     limit: LimitOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List the references to what is not stored, with their age."""
+    """List the references to what is not stored, with their age.
+
+    Example: instep references dangling --limit 20
+    """
 
     async def find(reader: StoreReader, name: str | None) -> AsyncIterator[_Row]:
         async for one in derived.dangling(reader, consumer=name):
@@ -140,7 +152,10 @@ async def skeletons(
     limit: LimitOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List the parents that are not stored, with what is below them."""
+    """List the parents that are not stored, with what is below them.
+
+    Example: instep references skeletons --limit 20
+    """
 
     async def find(reader: StoreReader, name: str | None) -> AsyncIterator[_Row]:
         async for one in derived.skeletons(reader, consumer=name):

@@ -20,7 +20,7 @@ from yarl import URL
 from instep.config.secret import Secret
 from instep.errors import AuthenticationError
 from instep_http import NO_REDIRECTS, GuardedClient, shown
-from instep_tapi.options import AuthOptions, Bearer, Login, NoAuth, OAuth2
+from instep_tapi.options import AuthOptions, Bearer, Login, NoAuth, OAuth2, token_problem
 
 __all__ = ["Authenticator"]
 
@@ -179,14 +179,14 @@ class Authenticator:
         self, answer: Any, url: URL, token_field: str, expires_field: str | None, scheme: str
     ) -> _Ticket:
         token = _field(answer, token_field)
-        if not isinstance(token, str) or not token or not _fits_header(token):
+        if not isinstance(token, str) or token_problem(token):
             raise AuthenticationError(
                 f"the login's answer has no token under {token_field!r}",
                 where=shown(url),
                 hint="set auth.token_field to the field that has it",
             )
         life_s = _seconds(_field(answer, expires_field)) if expires_field else None
-        value = Secret(f"{scheme} {token}".strip())
+        value = Secret(f"{scheme} {token.strip()}".strip())
         if life_s is None:
             return _Ticket(value)
         return _Ticket(value, self._clock() + life_s - min(_MARGIN_S, life_s * _MARGIN_SHARE))
@@ -204,18 +204,15 @@ def _given_token(options: Bearer) -> str:
         where = str(path)
         try:
             token = path.read_text()
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             raise AuthenticationError(
-                f"no token file: {type(error).__name__}", where=where
+                f"the token file cannot be read: {error.strerror}", where=where
             ) from error
-    token = token.strip()
-    if not token or not _fits_header(token):
-        raise AuthenticationError("the file has no token", where=where)
-    return token
-
-
-def _fits_header(token: str) -> bool:
-    return token.isascii() and token.isprintable()
+        except UnicodeDecodeError as error:
+            raise AuthenticationError("the token file is not text", where=where) from error
+    if problem := token_problem(token):
+        raise AuthenticationError(problem, where=where)
+    return token.strip()
 
 
 def _revealed(secret: Secret | None) -> str:

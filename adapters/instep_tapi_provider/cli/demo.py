@@ -41,6 +41,8 @@ def demo(
 
     Ends with 0 only when provider and store are equal, entity by entity, and each step kept what
     it promises.
+
+    Example: instep demo --store sqlite:///demo.db
     """
     from instep_tapi_provider.cli.demo_script import DemoScript
 

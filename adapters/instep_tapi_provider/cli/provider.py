@@ -71,17 +71,32 @@ def _fault(text: str) -> tuple[str, Any]:
 def provider(  # noqa: PLR0917 - options, given by name on the command line
     context: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A TAPI context in JSON to serve.", dir_okay=False),
+        typer.Option(
+            metavar="FILE",
+            help="A TAPI context in JSON to serve.",
+            dir_okay=False,
+            rich_help_panel="Network",
+        ),
     ] = None,
     topology: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="A backbone of topohub, such as sndlib/germany50."),
+        typer.Option(
+            metavar="NAME",
+            help="A backbone of topohub, such as sndlib/germany50.",
+            rich_help_panel="Network",
+        ),
     ] = None,
     services: Annotated[
-        int, typer.Option(metavar="N", help="Services laid over the backbone.", min=0)
+        int,
+        typer.Option(
+            metavar="N", help="Services laid over the backbone.", min=0, rich_help_panel="Network"
+        ),
     ] = 200,
     tapi: Annotated[
-        Edition, typer.Option(help="The edition of TAPI; 2.6 stands for 2.4 to 2.6.")
+        Edition,
+        typer.Option(
+            help="The edition of TAPI; 2.6 stands for 2.4 to 2.6.", rich_help_panel="Network"
+        ),
     ] = Edition.TAPI_2_1_3,
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="The address to listen on.")
@@ -93,103 +108,176 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
         str, typer.Option(metavar="PATH", help="The RESTCONF root; empty for plain /data.")
     ] = "/restconf",
     strategy: Annotated[
-        Strategy, typer.Option(help="What the logs keep.", case_sensitive=False)
+        Strategy,
+        typer.Option(help="What the logs keep.", case_sensitive=False, rich_help_panel="Log"),
     ] = Strategy.COMPACTED,
     record_strategy: Annotated[
-        LogRecordStrategy, typer.Option(help="What a record states.", case_sensitive=False)
+        LogRecordStrategy,
+        typer.Option(help="What a record states.", case_sensitive=False, rich_help_panel="Log"),
     ] = LogRecordStrategy.WHOLE_ENTITY_ON_CHANGE,
     statement_period: Annotated[
         str,
-        typer.Option(metavar="PERIOD", help="With WHOLE_ENTITY_PERIODIC: how often all is stated."),
+        typer.Option(
+            metavar="PERIOD",
+            help="With WHOLE_ENTITY_PERIODIC: how often all is stated.",
+            rich_help_panel="Log",
+        ),
     ] = "15m",
     information: Annotated[
         str | None,
         typer.Option(
-            metavar="PERIOD", help="With --tapi 2.6: how often a log gets an information record."
+            metavar="PERIOD",
+            help="With --tapi 2.6: how often a log gets an information record.",
+            rich_help_panel="Log",
         ),
     ] = None,
     partitions: Annotated[
-        int, typer.Option(metavar="N", help="Partitions of each log.", min=1)
+        int, typer.Option(metavar="N", help="Partitions of each log.", min=1, rich_help_panel="Log")
     ] = 1,
     compaction_delay: Annotated[
-        str, typer.Option(metavar="PERIOD", help="How long every record is kept.")
+        str,
+        typer.Option(
+            metavar="PERIOD", help="How long every record is kept.", rich_help_panel="Log"
+        ),
     ] = "10m",
     tombstone_retention: Annotated[
-        str, typer.Option(metavar="PERIOD", help="How long tombstones are kept.")
+        str,
+        typer.Option(metavar="PERIOD", help="How long tombstones are kept.", rich_help_panel="Log"),
     ] = "4h",
     record_retention: Annotated[
         str,
-        typer.Option(metavar="PERIOD", help="How long a TRUNCATED or EMULATED log keeps records."),
+        typer.Option(
+            metavar="PERIOD",
+            help="How long a TRUNCATED or EMULATED log keeps records.",
+            rich_help_panel="Log",
+        ),
     ] = "24h",
     record_limit: Annotated[
-        int | None, typer.Option(metavar="N", help="How many records a TRUNCATED log keeps.", min=1)
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="How many records a TRUNCATED log keeps.",
+            min=1,
+            rich_help_panel="Log",
+        ),
     ] = None,
     time_scale: Annotated[
         float,
         typer.Option(
-            metavar="NUMBER", help="How many seconds of these periods pass in one.", min=1e-6
+            metavar="NUMBER",
+            help="How many seconds of these periods pass in one.",
+            min=1e-6,
+            rich_help_panel="Log",
         ),
     ] = 1.0,
     wrapper: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="Frames: bare, list, log-record, stream-record or notification."
+            metavar="NAME",
+            help="Frames: bare, list, log-record, stream-record or notification.",
+            rich_help_panel="Frames",
         ),
     ] = "bare",
     records_per_frame: Annotated[
         int,
         typer.Option(
-            metavar="N", help="Records a frame, with a wrapper that holds several.", min=1
+            metavar="N",
+            help="Records a frame, with a wrapper that holds several.",
+            min=1,
+            rich_help_panel="Frames",
         ),
     ] = 1,
     alarms: Annotated[
-        int, typer.Option(metavar="N", help="Alarms that are active at the start.", min=0)
+        int,
+        typer.Option(
+            metavar="N",
+            help="Alarms that are active at the start.",
+            min=0,
+            rich_help_panel="Changes",
+        ),
     ] = 100,
     storm: Annotated[
         float,
         typer.Option(
-            metavar="RATE", help="Changes per second of an event storm; 0 for none.", min=0
+            metavar="RATE",
+            help="Changes per second of an event storm; 0 for none.",
+            min=0,
+            rich_help_panel="Changes",
         ),
     ] = 0.0,
     storm_keys: Annotated[
-        int | None, typer.Option(metavar="N", help="How many keys the storm changes.", min=1)
+        int | None,
+        typer.Option(
+            metavar="N", help="How many keys the storm changes.", min=1, rich_help_panel="Changes"
+        ),
     ] = None,
     seed: Annotated[
         int,
         typer.Option(
-            metavar="N", help="The seed of everything random: the same seed, the same run."
+            metavar="N",
+            help="The seed of everything random: the same seed, the same run.",
+            rich_help_panel="Changes",
         ),
     ] = 0,
     token: Annotated[
         list[str] | None,
-        typer.Option(metavar="TOKEN", help="A Bearer token that is accepted; repeatable."),
+        typer.Option(
+            metavar="TOKEN",
+            help="A Bearer token that is accepted; repeatable.",
+            rich_help_panel="Login and TLS",
+        ),
     ] = None,
     oauth2: Annotated[
         str | None,
-        typer.Option(metavar="CLIENT:SECRET", help="CLIENT:SECRET for OAuth2 at /oauth2/token."),
+        typer.Option(
+            metavar="CLIENT:SECRET",
+            help="CLIENT:SECRET for OAuth2 at /oauth2/token.",
+            rich_help_panel="Login and TLS",
+        ),
     ] = None,
     user: Annotated[
         str | None,
-        typer.Option(metavar="USER:PASSWORD", help="USER:PASSWORD for OAuth2 and the JSON login."),
+        typer.Option(
+            metavar="USER:PASSWORD",
+            help="USER:PASSWORD for OAuth2 and the JSON login.",
+            rich_help_panel="Login and TLS",
+        ),
     ] = None,
     token_life: Annotated[
-        str, typer.Option(metavar="PERIOD", help="How long a login lasts.")
+        str,
+        typer.Option(
+            metavar="PERIOD", help="How long a login lasts.", rich_help_panel="Login and TLS"
+        ),
     ] = "1h",  # noqa: S107 - a period
     tls_cert: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Certificate chain, PEM.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Certificate chain, PEM.", rich_help_panel="Login and TLS"
+        ),
     ] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Private key, PEM.")] = None,
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Private key, PEM.", rich_help_panel="Login and TLS"),
+    ] = None,
     pong_timeout: Annotated[
         str,
         typer.Option(
-            metavar="PERIOD", help="Real time without a Pong after which a client is dropped."
+            metavar="PERIOD",
+            help="Real time without a Pong after which a client is dropped.",
+            rich_help_panel="Frames",
         ),
     ] = "30s",
     sign: Annotated[
         str | None,
-        typer.Option(metavar="SECRET", help="Sign each record by HMAC-SHA256 with this secret."),
+        typer.Option(
+            metavar="SECRET",
+            help="Sign each record by HMAC-SHA256 with this secret.",
+            rich_help_panel="Frames",
+        ),
     ] = None,
-    compression: Annotated[bool, typer.Option(help="Accept permessage-deflate.")] = True,
+    compression: Annotated[
+        bool, typer.Option(help="Accept permessage-deflate.", rich_help_panel="Frames")
+    ] = True,
     host_meta: Annotated[bool, typer.Option(help="Answer /.well-known/host-meta.")] = True,
     fault: Annotated[
         list[str] | None,
@@ -197,10 +285,15 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
             metavar="FAULT",
             help="A fault, NAME or NAME=NUMBER, such as rewind-records=50 or deviates=no-token;"
             " repeatable.",
+            rich_help_panel="Faults",
         ),
     ] = None,
     control: Annotated[
-        bool, typer.Option(help="Serve /_instep/, without login, to steer it from outside.")
+        bool,
+        typer.Option(
+            help="Serve /_instep/, without login, to steer it from outside.",
+            rich_help_panel="Faults",
+        ),
     ] = False,
     ready_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A file to write the URL to when it serves.")
@@ -213,6 +306,8 @@ def provider(  # noqa: PLR0917 - options, given by name on the command line
 
     It serves --context, or --topology, or by default the backbone sndlib/germany50, until SIGINT
     or SIGTERM.
+
+    Example: instep provider --storm 20 --fault rewind-records=50
     """
     from instep_tapi.wire.authenticity import Hmac, HmacOptions
     from instep_tapi_provider import (

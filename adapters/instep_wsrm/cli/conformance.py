@@ -25,6 +25,8 @@ def wsrm(
     It listens, answers and acknowledges as a consumer does, and stores nothing. A rule is held,
     broken (with the envelopes that show it), or was not seen. Ends with 1 if a MUST is broken. A
     layer between can break them as well as the source.
+
+    Example: instep conformance wsrm --listen http://127.0.0.1:9555/wsrm
     """
     options = {"listen": listen, "allow_unauthenticated": True}
     judge_senders("wsrm", options, minutes, trace=trace, output=output, html=html, junit=junit)

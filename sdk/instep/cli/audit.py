@@ -38,6 +38,8 @@ def audit(
     The consumers go on meanwhile, in this process or another. If none runs, entities that the
     store has not reached yet stay undecided. Ends with 1 if an entity is wrong and was not
     repaired.
+
+    Example: instep audit --repair --consumer east
     """
     reports: list[AuditReport] = []
     consumers = configured(config, consumer)

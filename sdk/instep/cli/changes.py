@@ -97,7 +97,10 @@ def changes(  # noqa: PLR0917 - options, given by name on the command line
     limit: LimitOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List the committed changes of a store, in the order of commit."""
+    """List the committed changes of a store, in the order of commit.
+
+    Example: instep changes --follow --from-now --class LINK
+    """
     if from_now and (after or epoch):
         raise ConfigurationError(
             "--after and --from-now were both given", where="changes", hint="leave one of them out"

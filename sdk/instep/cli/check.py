@@ -38,7 +38,10 @@ _LABEL_WIDTH: Final = len("  commits to")
 
 
 def check(config: ConfigArgument = None, output: FormatOption = Format.TABLE) -> None:
-    """Check a configuration without connecting to anything, and say what it would do."""
+    """Check a configuration without connecting to anything, and say what it would do.
+
+    Example: instep check instep.toml
+    """
     configuration = load(config or default_path())
     for consumer in configuration.consumers:
         check_plugins(consumer)

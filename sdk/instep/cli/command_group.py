@@ -17,6 +17,26 @@ from instep.config.entry_points import Command
 __all__ = ["LazyCommand", "commands_of", "group", "imported"]
 
 
+class _GroupedCommand(TyperCommand):
+    """Shows the options that have a `rich_help_panel` under it, after the others."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments and options, as Typer does without groups."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                name, text = record
+                record = name, text.replace("x>=", "at least ")
+                is_argument = parameter.param_type_name == "argument"
+                panel = getattr(parameter, "rich_help_panel", None) or "Options"
+                sections.setdefault("Arguments" if is_argument else panel, []).append(record)
+        for heading, records in sections.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+
 class LazyCommand(TyperCommand):
     """Stands for a command in the list of its group, and becomes it when it is run."""
 
@@ -56,7 +76,7 @@ class LazyCommand(TyperCommand):
             }
             return group(self.name or "", self._summary, verbs)
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-        alone.command(self.name)(with_exit_code(command))
+        alone.command(self.name, cls=_GroupedCommand)(with_exit_code(command))
         found = typer.main.get_command(alone)
         for parameter in found.params:
             if isinstance(parameter, TyperArgument):

@@ -21,7 +21,8 @@ __all__ = ["config"]
 
 def config(
     keys: Annotated[
-        bool, typer.Option("--keys", help="Every key with its type, default and meaning.")
+        bool,
+        typer.Option("--keys", help="Every key with its type, default and meaning: the default."),
     ] = False,
     schema: Annotated[
         bool, typer.Option("--schema", help="A JSON Schema of the file, for editors.")
@@ -31,10 +32,12 @@ def config(
     """Show what a configuration may say: its keys, or a schema for editors.
 
     Both include what the installed plug-ins know.
+
+    Example: instep config --keys --format jsonl
     """
-    if keys == schema:
+    if keys and schema:
         raise ConfigurationError(
-            "both --keys and --schema were given" if keys else "neither --keys nor --schema",
+            "both --keys and --schema were given",
             where="config",
             hint="`instep config --keys` is for people, --schema for editors",
         )

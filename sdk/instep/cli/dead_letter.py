@@ -62,6 +62,8 @@ async def list_(
     """List what was accepted and is not delivered, the oldest first, with the reason.
 
     What waits in a sequence that has failed is among it.
+
+    Example: instep messages dead list --stream orders
     """
     console = Console(highlight=False)
     columns = [Column("ID", width=8, justify="right"), Column("Stream", ratio=3, overflow="fold")]
@@ -87,7 +89,10 @@ async def show(
     consumer: ConsumerOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show one message whole: its body, its number, and why it was not delivered."""
+    """Show one message whole: its body, its number, and why it was not delivered.
+
+    Example: instep messages dead show 17
+    """
     async with open_store(config, store, consumer, "messages dead show") as place:
         one = await _one(place, id)
     line = _line(one)
@@ -120,6 +125,8 @@ async def replay(
     """Deliver messages of the dead letter; the consumer does it, running now or later.
 
     Ends with 1 when one of them is refused: it stays where it is.
+
+    Example: instep messages dead replay --all --stream orders
     """
     check_choice("messages dead replay", ids, everything=everything)
     ids = ids or []
@@ -167,7 +174,10 @@ async def export(
     ] = None,
     output: FormatOption = Format.JSONL,
 ) -> None:
-    """Write all of it as JSON lines, with bodies and attachments; it stays where it is."""
+    """Write all of it as JSON lines, with bodies and attachments; it stays where it is.
+
+    Example: instep messages dead export --output dead.jsonl
+    """
     count = 0
     async with aclosing(_all(config, store, consumer, stream)) as found:
         if file is None:
@@ -194,7 +204,10 @@ async def drop(
     yes: Annotated[bool, typer.Option("--yes", help="They are lost for good: yes.")] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Forget messages of the dead letter for good; what became of their numbers stays recorded."""
+    """Forget messages of the dead letter for good; what became of their numbers stays recorded.
+
+    Example: instep messages dead drop 17 18 --yes
+    """
     check_choice("messages dead drop", ids, everything=everything)
     if not yes:
         raise ConfigurationError(

@@ -94,7 +94,10 @@ async def entities(  # noqa: PLR0917 - options, given by name on the command lin
     ] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List the entities of stores, or count them by class."""
+    """List the entities of stores, or count them by class.
+
+    Example: instep entities --class LINK --limit 5 --format jsonl
+    """
     chosen = _Chosen(stream, entity_class, key, unproven)
     if count:
         if key is not None or limit is not None or unproven:
@@ -116,7 +119,10 @@ async def show(
     stream: StreamOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show one entity whole. Where several consumers or streams have it, it is shown of each."""
+    """Show one entity whole. Where several consumers or streams have it, it is shown of each.
+
+    Example: instep entity show 7251018470133159378
+    """
     chosen = _Chosen(stream, None, key)
     count = 0
     async for entity in _found(config, store, consumer, chosen):

@@ -27,6 +27,8 @@ async def handover(
     """Ask the active process to hand over to its standby, and wait for it.
 
     Leave out --consumer if there is only one. Ends with 1 if nobody else takes over.
+
+    Example: instep handover --consumer east
     """
     chosen = consumer if store is None else None
     async with open_store(config, store, chosen, "handover") as place:

@@ -129,13 +129,14 @@ def _of_stream(
 
 
 def _judged(health: Health, stream: StreamHealth) -> tuple[Trouble, str]:
+    fresh = stream.freshness
     if stream.failed or health.state is ConsumerState.FAILED:
         return Trouble.FAILED, "failed"
     if health.state is ConsumerState.STOPPED:
         # All are without a connection by now; one that had none before shows why.
-        trouble = Trouble.AWAY if stream.last_error else Trouble.NONE
-        return trouble, f"{stream.phase}, stopped"
-    fresh = stream.freshness
+        trouble = Trouble.BEHIND if stream.unreadable else Trouble.NONE
+        trouble = Trouble.AWAY if stream.last_error else trouble
+        return trouble, f"{fresh.phase_text}, stopped"
     if fresh.state is FreshnessState.NOT_OFFERED:
         return Trouble.BEHIND, fresh.text
     if fresh.state is FreshnessState.STALE:

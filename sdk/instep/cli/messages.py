@@ -51,6 +51,8 @@ async def messages(
 
     A stream is one sequence. A body that is JSON is shown as it is, other text as a string, and
     what is no text as {"base64": …}.
+
+    Example: instep messages --store sqlite:///inbox.db --limit 20
     """
     console = Console(highlight=False)
     columns = [Column("Stream", ratio=3, overflow="fold")]

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import keyword
+import re
+import sys
 from collections.abc import Iterator
+from importlib.machinery import PathFinder
+from importlib.metadata import entry_points
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -18,6 +22,8 @@ __all__ = ["new"]
 _TEMPLATE: Final = "my_plugin"
 _SKIPPED: Final = frozenset({"__init__.py", "__pycache__"})
 """What stands in the folder of the template, and is not of it."""
+_NAME: Final = re.compile("[A-Za-z](?:[A-Za-z0-9_]{,62}[A-Za-z0-9])?")
+"""A module whose name, with dashes, is also the name of a distribution."""
 
 
 def new(
@@ -30,25 +36,40 @@ def new(
     """Write a package with a source over TCP: ends, gaps, a baseline, and its tests.
 
     It runs as it is. Replace the protocol by yours, and keep the tests.
+
+    Example: instep plugin new my_controller
     """
     module = name.replace("-", "_")
-    if not module.isidentifier() or keyword.iskeyword(module) or not module.isascii():
+    if not _NAME.fullmatch(module) or keyword.iskeyword(module):
         raise ConfigurationError(
             f"{name!r} cannot be the name of a package",
             where="NAME",
-            hint="use letters, digits and _, for example my_controller",
+            hint="use at most 64 letters, digits and _, for example my_controller",
         )
     target = folder or Path(module)
     if target.exists() and any(target.iterdir()):
         raise ConfigurationError(
             "the folder is there already", where=str(target), hint="choose another --folder"
         )
+    if taken := _taken(module):
+        raise ConfigurationError(f"{module!r} is {taken}", where="NAME", hint="choose another name")
     for path, text in _filled(module):
         file = target / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     typer.echo(f'{target}: kind = "{module}". Next:')
     typer.echo(f'  cd {target} && pip install -e ".[test]" && pytest')
+
+
+def _taken(module: str) -> str:
+    """What has this name already, so that one of the two could not be used; empty if nothing."""
+    if module in entry_points(group="instep.sources").names:
+        return "a kind of source that is installed"
+    if module in sys.stdlib_module_names:
+        return "a module of Python"
+    if module == "tests":
+        return "the folder of its tests"
+    return "a module that is installed" if PathFinder.find_spec(module) else ""
 
 
 def _filled(module: str) -> Iterator[tuple[Path, str]]:

@@ -56,7 +56,10 @@ async def list_(
     limit: LimitOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List the records in quarantine, the oldest first."""
+    """List the records in quarantine, the oldest first.
+
+    Example: instep quarantine list --limit 20
+    """
     console = Console(highlight=False)
     columns = [Column("ID", width=7), Column("Received", width=MOMENT_WIDTH)]
     columns += [Column("Times", width=7, justify="right")]
@@ -81,7 +84,10 @@ async def show(
     consumer: ConsumerOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show one record whole, with its bytes."""
+    """Show one record whole, with its bytes.
+
+    Example: instep quarantine show 17
+    """
     async with open_store(config, store, consumer, "quarantine show") as place:
         one = await _one(place.reader, id)
     try:
@@ -113,6 +119,8 @@ async def replay(
     """Read records again and commit what they state, unless something newer is stored.
 
     Ends with 1 when one of them still cannot be read; it stays in quarantine.
+
+    Example: instep quarantine replay --all --stream alarms
     """
     if bool(ids) == everything:
         raise ConfigurationError(
@@ -156,7 +164,10 @@ async def drop(
     yes: Annotated[bool, typer.Option("--yes", help="They are lost for good: yes.")] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Forget records that will never be read, so that a full quarantine takes others."""
+    """Forget records that will never be read, so that a full quarantine takes others.
+
+    Example: instep quarantine drop 17 18 --yes
+    """
     if bool(ids) == everything or (ids and (stream or consumer)):
         raise ConfigurationError(
             "it is not clear what to drop",
@@ -194,6 +205,8 @@ async def accept(
     """Accept that a record is lost: from the next attempt on it keeps no entity unproven.
 
     Its bytes stay in quarantine. Ends with 1 if no record has this digest.
+
+    Example: instep quarantine accept 5f0c2a9b41d7e836
     """
     if not _DIGEST.fullmatch(digest):
         raise ConfigurationError(

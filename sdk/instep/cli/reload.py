@@ -36,6 +36,8 @@ def reload(config: ConfigArgument = None, output: FormatOption = Format.TABLE) -
 
     It checks the file first, and sends nothing if the file is wrong. It finds the process by its
     port (`[operations] listen`). Without a port, send SIGHUP yourself (`systemctl reload`).
+
+    Example: instep reload /etc/instep/instep.toml
     """
     path = config or default_path()
     configuration = load(path)

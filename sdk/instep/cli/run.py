@@ -77,6 +77,8 @@ def run(
     SIGTERM and SIGINT stop it within five seconds, and nothing is lost. It ends with 0, or with 1
     if a consumer has failed; the others go on meanwhile. On SIGHUP and `instep reload` it reads its
     configuration again.
+
+    Example: instep run --until-aligned --timeout 60
     """
     if timeout_s is not None and not until_aligned:
         raise ConfigurationError(

@@ -123,7 +123,10 @@ async def list_(
     limit: LimitOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show sequences with what is received, missing and waiting; all of them as JSON lines."""
+    """Show sequences with what is received, missing and waiting; all of them as JSON lines.
+
+    Example: instep sequences list --troubled
+    """
     count = 0
     async with aclosing(_chosen(config, store, consumer, stream, troubled)) as found:
         async for one in found:
@@ -156,6 +159,8 @@ async def show(
 
     Of a sequence that was forgotten, what is recorded. As JSON lines: the sequence, then each range
     of numbers with its end.
+
+    Example: instep sequences show urn:example:sequence-1
     """
     stream = id
     found = False
@@ -192,6 +197,8 @@ async def give_up(
 
     In a sequence that has failed, what it kept is delivered; it accepts nothing new before
     `instep sequences resume`.
+
+    Example: instep sequences give-up --stream orders --through 12
     """
     await _act(config, store, consumer, stream, OperatorAction.GIVE_UP, through, wait_s, output)
 
@@ -210,6 +217,8 @@ async def reset(
 ) -> None:
     """Let a sequence begin anew, also after it has failed; what waits behind a gap goes to the dead
     letter.
+
+    Example: instep sequences reset --stream orders --next 1
     """
     await _act(config, store, consumer, stream, OperatorAction.RESET, following, wait_s, output)
 
@@ -222,7 +231,10 @@ async def close(
     wait_s: Wait = 3.0,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Accept nothing more of a sequence; in time it is forgotten."""
+    """Accept nothing more of a sequence; in time it is forgotten.
+
+    Example: instep sequences close --stream orders
+    """
     await _act(config, store, consumer, stream, OperatorAction.CLOSE, None, wait_s, output)
 
 
@@ -236,6 +248,8 @@ async def resume(
 ) -> None:
     """Let a sequence that has failed go on: what is missing may come again, and what it kept
     follows in order.
+
+    Example: instep sequences resume --stream orders
     """
     await _act(config, store, consumer, stream, OperatorAction.RESUME, None, wait_s, output)
 

@@ -94,6 +94,8 @@ def status(  # noqa: PLR0917 - as many as options
 
     With --check it ends with 0 if each stream is in step, heard and followed now, else with 1. It
     finds a consumer that was stopped or killed, too: its process is silent (`stale_after_s`).
+
+    Example: instep status --check --max-behind 5m
     """
     limits = (max_behind, max_unproven, max_quarantined, max_dead)
     if check:

@@ -49,7 +49,10 @@ async def list_(
     stream: StreamOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List the streams of a store: phase, entities, and since when one is not offered."""
+    """List the streams of a store: phase, entities, and since when one is not offered.
+
+    Example: instep streams list --consumer east
+    """
     columns = [
         Column("consumer", ratio=1),
         Column("stream", ratio=2),
@@ -77,7 +80,10 @@ async def show(
     stream: StreamOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show streams whole: what the provider declares of each, under which names."""
+    """Show streams whole: what the provider declares of each, under which names.
+
+    Example: instep streams show --stream alarms
+    """
     async for _, one in find_streams(config, store, consumer, stream, "streams"):
         facts = _facts(one) | {
             "endpoint": one.info.get("endpoint", ""),
@@ -106,6 +112,8 @@ async def retire(
     """Remove a stream that is not offered any more, with all its entities. The consumer may run.
 
     Ends with 1 if the provider still offers it.
+
+    Example: instep streams retire --stream alarms --dry-run
     """
     if stream is None:
         raise ConfigurationError(

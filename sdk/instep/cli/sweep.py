@@ -33,6 +33,8 @@ async def status(
 ) -> None:
     """Show the streams whose sweep is held, or that have classes of which the provider states
     nothing, and how much the sweep would remove.
+
+    Example: instep sweep status --consumer east
     """
     count = 0
     async for reader, one in _held(config, store, consumer, stream):
@@ -73,6 +75,8 @@ async def release(
 
     It also confirms that classes of which the provider states nothing are gone. It releases only
     sweeps that are held now, and ends with 1 if there are none.
+
+    Example: instep sweep release --consumer east --stream network
     """
     count = 0
     async for reader, one in _held(config, store, consumer, stream):

@@ -291,6 +291,10 @@ def _parsed(path: Path, place: str) -> dict[str, Any]:
             where=place,
             hint="name the configuration file, or set INSTEP_CONFIG",
         ) from None
+    except IsADirectoryError:
+        raise ConfigurationError(
+            "this is a directory", where=place, hint="name the file in it, for example instep.toml"
+        ) from None
     except OSError as error:
         raise ConfigurationError(
             f"the file cannot be read: {error.strerror}",
@@ -336,6 +340,12 @@ def _consumer(
     if not isinstance(name, str) or not name.strip():
         raise ConfigurationError(
             "the name is not a text, or it is empty",
+            where=f"{where}.name",
+            hint=_NAMED,
+        )
+    if not name.isprintable():
+        raise ConfigurationError(
+            "the name has a line break or another control character",
             where=f"{where}.name",
             hint=_NAMED,
         )

@@ -53,4 +53,4 @@ def warn_if_readable(path: str, where: str) -> None:
     # A file that is not there is an error of whoever reads it.
     with suppress(OSError):
         if Path(path).stat().st_mode & stat.S_IROTH:
-            _log.warning("%s: every user of this machine can read %s", where, path)
+            _log.warning("%s: every user of this machine can read %s (chmod o-r)", where, path)

@@ -1,5 +1,5 @@
-"""Data: records, batches, columns, positions, streams, entities. No behaviour beyond reading it;
-imports `instep.errors` only.
+"""Data: records, batches, columns, positions, streams, entities. It has no behaviour but to be
+read, and imports `instep.errors` only.
 """
 
 from typing import TYPE_CHECKING

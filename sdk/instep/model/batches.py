@@ -101,18 +101,22 @@ class Batch:
 
     @property
     def records(self) -> Sequence[Record]:
+        """The records of the batch, in order."""
         return self.decode().records
 
     @property
     def unreadable(self) -> Sequence[Unreadable]:
+        """What could not be read: it goes to quarantine (A11)."""
         return self.decode().unreadable
 
     @property
     def deviations(self) -> dict[str, int]:
+        """Departures from the specification: kind → count (A10)."""
         return self.decode().deviations
 
     @property
     def samples(self) -> dict[str, bytes]:
+        """A sample of the bytes of each kind of departure."""
         return self.decode().samples
 
     def decode(self) -> DecodedRecords:
@@ -141,8 +145,8 @@ class Batch:
 
 
 class CommitResult(msgspec.Struct, frozen=True):
-    """The result of a commit. Counts are of entities, after only the latest record of each key is
-    left. A sink that applies records later (a lake) counts what it has accepted, and sweeps 0.
+    """The result of a commit. It counts entities: of several records of one key, the last one
+    counts. A sink that applies records later (a lake) counts what it has accepted, and sweeps 0.
     """
 
     written: int = 0

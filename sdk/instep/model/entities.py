@@ -36,6 +36,7 @@ __all__ = [
     "is_uuid",
 ]
 
+_CURSOR_DIGITS: Final = 19
 _UUID: Final = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}").fullmatch
 
 
@@ -199,6 +200,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     has none.
     """
 
+    @property
+    def place(self) -> str:
+        """Cursor and epoch as one text, to begin a subscription after this change."""
+        return JournalEnd(self.cursor, self.epoch).place
+
     def patch(self) -> list[Operation]:
         """The change as a JSON Patch (RFC 6902) of the body before it: a new entity is added at the
         root, one that has ended is removed there.
@@ -223,12 +229,31 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JournalEnd(msgspec.Struct, frozen=True):
-    """The newest change of a journal."""
+    """A place in a journal: after the change with this cursor. `StoreReader.journal_end` gives the
+    newest.
+    """
 
     cursor: int
     """0: there was none yet."""
     epoch: str = ""
     """See `Change.epoch`."""
+
+    @property
+    def place(self) -> str:
+        """Cursor and epoch as one text, to begin a subscription there."""
+        return f"{self.cursor}-{self.epoch}"
+
+    @classmethod
+    def at(cls, place: str) -> JournalEnd:
+        """The change of a place. Raises `ConfigurationError` for a text that is none."""
+        cursor, _, epoch = place.partition("-")
+        if not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= _CURSOR_DIGITS):
+            raise ConfigurationError(
+                f"{place[:_CURSOR_DIGITS]!a} is not a place in a journal",
+                where="a subscription",
+                hint="give `Change.place` or `JournalEnd.place` back as it is",
+            )
+        return cls(int(cursor), epoch)
 
 
 class Quarantined(msgspec.Struct, frozen=True, kw_only=True):

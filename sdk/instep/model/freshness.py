@@ -157,21 +157,26 @@ class Freshness(msgspec.Struct, frozen=True, kw_only=True):
             case FreshnessState.STALE if self.heard_s is None:
                 return f"{self.phase}, but nobody says that it is followed"
             case FreshnessState.STALE:
-                return f"{self.phase}, but stale: last heard {self.heard_s:,.0f} s ago"
+                return f"{self.phase_text}, but stale: last heard {self.heard_s:,.0f} s ago"
             case FreshnessState.DISCONNECTED:
-                return f"{self.phase}, but not connected"
+                return f"{self.phase_text}, but not connected"
             case FreshnessState.UNREADABLE:
                 assert report is not None
                 return f"{self.phase}, but nothing is readable: {report.refused:,} records refused"
-            case FreshnessState.ALIGNED_UNREADABLE:
-                told = f"aligned, {self.unreadable:,} unreadable"
-                return f"{told}, {self.unproven:,} unproven" if self.unproven else told
-            case FreshnessState.ALIGNED_UNPROVEN:
-                return f"aligned, {self.unproven:,} unproven"
+            case FreshnessState.ALIGNED_UNREADABLE | FreshnessState.ALIGNED_UNPROVEN:
+                return self.phase_text
             case FreshnessState.NOT_ALIGNED if self.phase is Phase.ALIGNED:
                 return "aligned, and reading what came since"
             case _:
                 return str(self.phase)
+
+    @property
+    def phase_text(self) -> str:
+        """The phase, and what an alignment lacks, whether or not it is of now."""
+        if self.phase is not Phase.ALIGNED:
+            return str(self.phase)
+        lacks = [(self.unreadable, "unreadable"), (self.unproven, "unproven")]
+        return ", ".join([str(self.phase), *(f"{n:,} {what}" for n, what in lacks if n)])
 
 
 def stale_streams(found: Sequence[Freshness]) -> str:

@@ -164,9 +164,7 @@ class Retirement(msgspec.Struct, frozen=True):
 
 
 class StreamState(StrEnum):
-    """The state of a stream at the provider; queried while the stream is silent, to explain the
-    silence.
-    """
+    """The state of a stream at the provider. It explains why a stream is silent."""
 
     ALIGNING = "aligning"
     """The provider fills it: no records until it is active."""

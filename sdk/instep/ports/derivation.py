@@ -242,11 +242,11 @@ class StatementDerivation(Derivation, ABC):
         """
 
     def end_swept(self, table: str, rows: Sequence[Row], at_us: int) -> Changes:
-        """What lasted when a sweep found that its entity was gone (A5), by `at_us`."""
+        """End, at `at_us`, what lasted of entities that a sweep found to be gone (A5)."""
         return Changes()
 
     def doubt(self, table: str, rows: Sequence[Row]) -> Changes:
-        """What lasts of entities that a baseline could not prove."""
+        """Mark what lasts of entities that a baseline could not prove."""
         return Changes()
 
 

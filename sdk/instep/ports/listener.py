@@ -60,7 +60,7 @@ IntakeEvent = Message | NumberRequest | EndRequest
 
 
 class EnvelopeReceipt(msgspec.Struct, frozen=True, gc=False):
-    """The answer to an envelope: the state of the commit that made it durable (S11)."""
+    """The answer to an envelope, with the state of the commit that made it durable (S11)."""
 
     receipts: list[Receipt]
     """One for each message, in their order."""
@@ -145,8 +145,8 @@ class Intake(Protocol):
         ...
 
     async def count(self, scope: str, number: int) -> None:
-        """Count a number of the sequence as received whose message is not delivered by it: it has
-        no content, or no order. Opens the sequence as a message does; durable when this returns.
+        """Count a number as received though the sequence does not deliver its message, which has no
+        content or no order. It opens the sequence as a message does. Durable when this returns.
 
         Raises `SequenceRefusedError`.
         """

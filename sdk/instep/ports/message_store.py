@@ -314,7 +314,7 @@ class MessageStore(OutboxStore, Protocol):
         ...
 
     async def find_seen(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
-        """Of these unsequenced messages, (scope, id) of those that were received before."""
+        """The (scope, id) of those of these unsequenced messages that were received before."""
         ...
 
     async def commit(self, group: MessageGroup) -> None:

@@ -96,8 +96,8 @@ class Feed(ABC):
 
     @property
     def under_way_s(self) -> float:
-        """How long ago the last sign of life came before what `receive` returned last, in seconds,
-        at its return: since then, these records may have been under way.
+        """Seconds between the last sign of life before the records that `receive` returned last,
+        and their return. These records may have been under way for so long.
 
         The silence before them counts only up to that sign of life (A5). The default 0.0 is for a
         connection on which records arrive at once.
@@ -142,9 +142,11 @@ class Source(ABC):
         return ("",)
 
     async def refresh(self, stream: StreamInfo) -> StreamInfo:
-        """The stream as the provider declares it now, under the same id; asked before it is opened
-        again, since retentions may be adjusted while it lives (TR-548 3.7.1), and before the sweep
-        of a baseline with which records are compared by their times, for its clock (A14).
+        """The stream as the provider declares it now, under the same id.
+
+        It is asked for before the stream is opened again, because retentions may change while it
+        lives (TR-548 3.7.1). It is also asked for before the sweep of a baseline whose records are
+        compared by their times, for the clock of the provider (A14).
 
         The default is the stream as it was discovered. Raises `SourceError`; the stream is then
         opened as it is known. `StreamGoneError`: it is not offered under its uuid, so a discovery
@@ -185,7 +187,7 @@ class Source(ABC):
         raise BaselineError("this source reads no current state", where=stream.id)
 
     async def state(self, stream: StreamInfo) -> StreamState:
-        """The stream's state now, asked while it is silent. Raises `SourceError`.
+        """The stream's state now. It is asked for while the stream is silent. Raises `SourceError`.
 
         The default is UNKNOWN. Silence then proves less: a quiet stream is aligned only after
         `AlignmentSettings.unreached_quiet_s` (A5).

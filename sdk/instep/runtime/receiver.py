@@ -110,6 +110,7 @@ class Receiver(SinkService):
 
     @property
     def received_bytes(self) -> int:
+        """Bytes of the messages received since the start."""
         earlier, intake = self._received_before, self._intake
         return earlier + (intake.received_bytes if intake is not None else 0)
 

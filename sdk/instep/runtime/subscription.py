@@ -37,8 +37,7 @@ class SubscriptionOptions(TypedDict, total=False):
 
 
 class Subscription:
-    """The committed changes after a cursor, in batches: by it changes of the network reach whoever
-    acts on them (ST-5.1).
+    """The committed changes after a cursor, in batches, for a program that acts on them (ST-5.1).
 
     ::
 
@@ -47,18 +46,18 @@ class Subscription:
             ...  # then store batch[-1].cursor and batch[-1].epoch
 
     Promised: each chosen change is given at least once, in the order of the commits. A slow
-    subscriber holds up no commit and needs no memory. If the journal's retention passes it, it is
-    told by `ChangesTrimmedError`; if the journal is another one than that of its cursor, because
-    the store was restored or copied or a replica that lagged was promoted, by
-    `JournalDivergedError`: then read the entities anew, and subscribe from a cursor taken before
-    that.
+    subscriber holds up no commit and needs no memory. `ChangesTrimmedError` means that the journal
+    no longer keeps the changes after its cursor. `JournalDivergedError` means that the cursor is of
+    another journal: the store was restored or copied, or a replica that lagged was promoted. In
+    both cases take a new cursor, read the entities again, and subscribe from that cursor.
 
     Not promised: that a change is given once only. Whoever stops between a batch and the storing of
     its cursor gets the batch again. That nothing comes does not mean that nothing has changed:
     `freshness` says whether the streams are followed.
 
     - `reader`: The store.
-    - `cursor`: Begin after this cursor; 0: with the oldest change that is kept.
+    - `cursor`: Begin after this cursor; 0: with the oldest change that is kept. Or after this
+      place, a text of `Change.place` or `JournalEnd.place`: then leave out `epoch`.
     - `epoch`: Of the change with this cursor (`Change.epoch`). Without it, a cursor of another
       journal is noticed only while it is beyond the newest change.
     - `consumer`: Only changes of this consumer …
@@ -71,12 +70,14 @@ class Subscription:
     - `follow`: Whether to wait for more; otherwise it ends with the newest change.
     - `poll_s`: How often, in seconds, more is looked for. PostgreSQL notifies of commits: then it
       is looked for at once, too. All that wait for changes of one reader share one look.
+
+    Raises `ConfigurationError` for a text that is no place.
     """
 
     def __init__(  # noqa: PLR0913 - what a subscriber can choose
         self,
         reader: StoreReader,
-        cursor: int = 0,
+        cursor: int | str = 0,
         *,
         consumer: str | None = None,
         stream: str | None = None,
@@ -95,14 +96,14 @@ class Subscription:
         self._batch_changes = batch_changes
         self._follow = follow
         self._poll_s = poll_s
-        self._at = JournalEnd(cursor, epoch)
+        self._at = JournalEnd(cursor, epoch) if isinstance(cursor, int) else JournalEnd.at(cursor)
 
     def __repr__(self) -> str:
         return f"<Subscription after {self.cursor}>"
 
     @property
     def cursor(self) -> int:
-        """Up to which change all that is chosen was given, and the next batch asked for."""
+        """The cursor of the last change that is done: the next batch has been asked for."""
         return self._at.cursor
 
     @property
@@ -111,8 +112,8 @@ class Subscription:
         return self._at.epoch
 
     async def lag(self) -> int:
-        """How many changes the subscriber is behind, those that it does not choose included. Of
-        what the streams have not brought to the store yet, `freshness` tells.
+        """How many changes the subscriber is behind. Those that it does not choose count, too.
+        `freshness` tells what the streams have not brought to the store yet.
 
         Raises `JournalDivergedError` where the cursor is beyond the newest change.
         """
@@ -123,7 +124,9 @@ class Subscription:
         return [
             one
             for one in await self._reader.freshness()
-            if self._consumer in {None, one.consumer} and self._stream in {None, one.stream}
+            if self._consumer in {None, one.consumer}
+            and self._stream in {None, one.stream}
+            and not (self._classes and one.classes and self._classes.isdisjoint(one.classes))
         ]
 
     async def __aiter__(self) -> AsyncIterator[Sequence[Change]]:

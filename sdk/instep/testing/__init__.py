@@ -23,11 +23,12 @@ from instep.testing.scripted_source import (
     log_script,
 )
 from instep.testing.sink_contract import SINK_PROMISES, check_sink
-from instep.testing.source_contract import SOURCE_PROMISES, check_source
+from instep.testing.source_contract import SESSION_PROMISES, SOURCE_PROMISES, check_source
 
 __all__ = [
     "DERIVATION_PROMISES",
     "MESSAGE_STORE_PROMISES",
+    "SESSION_PROMISES",
     "SILENT",
     "SINK_PROMISES",
     "SOURCE_PROMISES",

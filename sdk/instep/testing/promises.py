@@ -60,8 +60,16 @@ class Contract(Generic[S]):
 
         return register
 
-    async def check(self, subject: Callable[[str], S], only: str | None) -> None:
-        """Check all promises, or `only` this one, each with a subject of its own.
+    async def check(
+        self,
+        subject: Callable[[str], S],
+        only: str | None,
+        *,
+        passes_over: type[Exception] | tuple[()] = (),
+    ) -> None:
+        """Check all promises, or `only` this one, each with a subject of its own. A check that
+        raises `passes_over` is about something that the subject does not have: it is left out, and
+        the error raised where it is the `only` one.
 
         Raises `BrokenPromiseError` for the first that is not kept, `ValueError` where no promise
         is named `only`.
@@ -73,6 +81,9 @@ class Contract(Generic[S]):
             try:
                 async with asyncio.timeout(_LIMIT_S):
                     await check(subject(name))
+            except passes_over:
+                if only is not None:
+                    raise
             except _NotKeptError as broken:
                 raise BrokenPromiseError(name, text, where, str(broken)) from None
             except TimeoutError as error:

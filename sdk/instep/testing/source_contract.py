@@ -21,7 +21,7 @@ from instep.testing.memory_sink import MemorySink
 from instep.testing.promises import Contract, require
 from instep.testing.task_leaks import described, watched_tasks
 
-__all__ = ["SOURCE_PROMISES", "check_source"]
+__all__ = ["SESSION_PROMISES", "SOURCE_PROMISES", "check_source"]
 
 MakeSource = Callable[[], Source]
 
@@ -31,6 +31,10 @@ _CANCELS: Final = 12
 """Steps of the loop after which a `receive` is cancelled, from 0 up to this."""
 _NO_TOKEN: Final = "no-such-token-of-instep-testing"  # noqa: S105 - a place in a log, no secret
 _OPENED_AT_US: Final = 1_700_000_000_000_000
+
+
+class _NoLogError(Exception):
+    """The promise is about a log, and the stream has none."""
 
 
 class _Subject:
@@ -51,6 +55,11 @@ class _Subject:
         streams = list(await source.discover())
         require(bool(streams), "discover() found no stream")
         return streams[0]
+
+    def require_log(self, stream: StreamInfo) -> None:
+        """Leave a promise about the log of a stream where each opening is a session of its own."""
+        if not stream.resumable:
+            raise _NoLogError
 
     async def read(
         self, feed: Feed, count: int, *, cancels: Sequence[int] = ()
@@ -80,6 +89,7 @@ class _Subject:
 
     async def log(self, source: Source, stream: StreamInfo) -> list[RecordHeader]:
         """The log from its oldest record on, as far as it is known to reach."""
+        self.require_log(stream)
         async with source.feed(stream, Start.OLDEST) as feed:
             return await self.read(feed, self.least_records)
 
@@ -147,6 +157,7 @@ async def _records_have_headers(at: _Subject) -> None:
 async def _records_can_be_opened(at: _Subject) -> None:
     source = at.source()
     stream = await at.stream(source)
+    at.require_log(stream)
     count = 0
     async with source.feed(stream, Start.OLDEST) as feed:
         while count < at.least_records:
@@ -236,6 +247,7 @@ async def _an_unknown_token_is_no_crash(at: _Subject) -> None:
 async def _what_is_gone_is_gone(at: _Subject) -> None:
     source = at.source()
     stream = await at.stream(source)
+    at.require_log(stream)
     sink = MemorySink()
     last: dict[str, Record] = {}
     uuids: dict[str, str] = {}
@@ -291,6 +303,7 @@ async def _cancelling_receive_loses_nothing(at: _Subject) -> None:
 async def _two_feeds_do_not_share_records(at: _Subject) -> None:
     source = at.source()
     stream = await at.stream(source)
+    at.require_log(stream)
     async with (
         source.feed(stream, Start.OLDEST) as one,
         source.feed(stream, Start.OLDEST) as other,
@@ -323,13 +336,24 @@ async def _a_stream_has_a_state(at: _Subject) -> None:
 async def _a_baseline_states_what_is(at: _Subject) -> None:
     source = at.source()
     for stream in await source.discover():
-        if stream.mode is Mode.BASELINE:
-            async for page in source.baseline(stream, _OPENED_AT_US):
-                for row in _rows(page):
-                    plain = not row.token and row.appended_at_us == _OPENED_AT_US and not row.ends
-                    require(plain and bool(row.key), f"a row is {row}")
-                    found = f"class {row.entity_class!r} is not among {sorted(stream.readable)}"
-                    require(row.entity_class in stream.readable, found)
+        if stream.mode is not Mode.BASELINE:
+            continue
+        if stream.resumable:
+            await _require_rows(source, stream, at_us=_OPENED_AT_US)
+        else:  # the session states the time of its opening
+            async with source.feed(stream, Start.OLDEST):
+                await _require_rows(source, stream, at_us=None)
+
+
+async def _require_rows(source: Source, stream: StreamInfo, *, at_us: int | None) -> None:
+    """Require rows of one time, which is this one where it is known."""
+    async for page in source.baseline(stream, _OPENED_AT_US):
+        for row in _rows(page):
+            at_us = row.appended_at_us if at_us is None else at_us
+            plain = not row.token and row.appended_at_us == at_us and not row.ends
+            require(plain and bool(row.key), f"a row is {row}")
+            found = f"class {row.entity_class!r} is not among {sorted(stream.readable)}"
+            require(row.entity_class in stream.readable, found)
 
 
 def _rows(page: list[Record] | RecordChunk) -> list[Record]:
@@ -342,7 +366,12 @@ def _rows(page: list[Record] | RecordChunk) -> list[Record]:
 async def _closing_twice_is_no_error(at: _Subject) -> None:
     with watched_tasks() as watch:
         source = at.source()
-        await at.log(source, await at.stream(source))
+        stream = await at.stream(source)
+        if stream.resumable:
+            await at.log(source, stream)
+        else:
+            async with source.feed(stream, Start.OLDEST) as feed:
+                await feed.ping()
         await source.close()
         await source.close()
         await asyncio.sleep(0)
@@ -352,6 +381,16 @@ async def _closing_twice_is_no_error(at: _Subject) -> None:
 
 SOURCE_PROMISES: Final = _CONTRACT.names
 """The names of what `check_source` checks, for tests of one promise each."""
+SESSION_PROMISES: Final = (
+    "discovery-is-repeatable",
+    "a-stream-can-be-stored",
+    "a-feed-can-be-asked-for-life",
+    "a-stream-has-a-state",
+    "a-baseline-states-what-is",
+    "closing-twice-is-no-error",
+)
+"""Those of them that hold for a stream that is not `resumable` too, such as one of a
+`SequencedFeed`. The others are about a log, and a session has none."""
 
 
 async def check_source(
@@ -370,10 +409,12 @@ async def check_source(
       discovers is the one that is read; nothing may be appended to it meanwhile.
     - `least_records`: How many records that stream is known to have, 3 at least. Let one of them be
       a DELETE or a TOMBSTONE: without an end in the log, nothing shows that what is gone is gone.
-    - `only`: The name of one promise (`SOURCE_PROMISES`); None: all of them.
+    - `only`: The name of one promise (`SOURCE_PROMISES`); None: all of them, or those of
+      `SESSION_PROMISES` where the first stream is not `resumable`.
 
     Raises `BrokenPromiseError` for the first promise that is not kept, with what was seen;
-    `ValueError` where no promise is named `only`, or `least_records` is below 3.
+    `ValueError` where no promise is named `only`, where it is about a log and the stream is not
+    `resumable`, or where `least_records` is below 3.
     A task counts as left behind where the source made it, itself or in its callbacks and threads;
     those of a peer in the same event loop that was started before do not.
     Every source that was made is closed. Cancelling leaves a check unfinished, its sources closed.
@@ -387,7 +428,12 @@ async def check_source(
         return subjects[-1]
 
     try:
-        await _CONTRACT.check(subject, only)
+        await _CONTRACT.check(subject, only, passes_over=_NoLogError)
+    except _NoLogError:
+        raise ValueError(
+            f"{only!r} is about a log, and the first stream is not resumable: of such a stream"
+            f" check {', '.join(SESSION_PROMISES)} (SESSION_PROMISES)"
+        ) from None
     finally:
         for one in subjects:
             with suppress(Exception):

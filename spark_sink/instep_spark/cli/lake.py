@@ -69,7 +69,10 @@ def run(
     ] = "",
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Make the tables from `changes`, and keep them up to what lands."""
+    """Make the tables from `changes`, and keep them up to what lands.
+
+    Example: instep lake run --once
+    """
     names = _names(tables)
     found = list(_lakes(config))
     if not once and len(found) > 1:
@@ -101,7 +104,10 @@ def run(
 
 
 def optimize(config: ConfigArgument = None, output: FormatOption = Format.TABLE) -> None:
-    """Join small files."""
+    """Join small files.
+
+    Example: instep lake optimize instep.toml
+    """
 
     def join(made: Lake) -> None:
         removed = made.optimize()
@@ -120,7 +126,10 @@ def vacuum(
     ] = 168.0,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Delete files that no version of the last hours needs."""
+    """Delete files that no version of the last hours needs.
+
+    Example: instep lake vacuum --retain-hours 168
+    """
 
     def delete(made: Lake) -> None:
         _print([{"table": name} for name in made.vacuum(retain_hours)], output)
@@ -134,6 +143,8 @@ def rebuild(
     """Make tables again from all of `changes`.
 
     They are made beside the old ones, and replace these.
+
+    Example: instep lake rebuild --tables alarms
     """
     names = _names(tables)
 
@@ -150,6 +161,8 @@ def feed(
     """Let Delta keep a change data feed.
 
     Readers that follow a table need it.
+
+    Example: instep lake feed --tables entities
     """
 
     def keep(made: Lake) -> None:
@@ -165,7 +178,10 @@ def history(
     ] = 10,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show the last commits of each table."""
+    """Show the last commits of each table.
+
+    Example: instep lake history --limit 5
+    """
     _each(_lakes(config), lambda made: _print(made.history(limit), output), output)
 
 
@@ -175,6 +191,8 @@ def verify(
     """Compute `entities` again from all of `changes`, and compare.
 
     Ends with 1 if they differ, or a table lacks rows.
+
+    Example: instep lake verify --tables alarms
     """
     _each(_lakes(config), lambda made: _compared(made.verify(), output), output, _names(tables))
 
@@ -194,6 +212,8 @@ def audit(
     """Compare `entities` with another reading of the logs.
 
     The result is appended to the table `reconciliation`. Ends with 1 if they differ.
+
+    Example: instep lake audit --reading file:///var/lib/second
     """
     _each(_lakes(config), lambda made: _compared(made.audit(reading), output), output)
 
@@ -208,6 +228,8 @@ def messages(
     """Copy the messages that a SQL store has delivered.
 
     What became of each number is copied, too.
+
+    Example: instep lake messages --store sqlite:///inbox.db
     """
 
     def copy(made: Lake) -> None:
@@ -225,6 +247,8 @@ def dbt(
     """Write a dbt project with all answers, for dbt-duckdb.
 
     `LAKE_URL` tells `dbt build` which lake to read.
+
+    Example: instep lake dbt answers
     """
     columns = {
         name: {column.name: column.meaning for column in table.columns}
@@ -414,7 +438,10 @@ class _View:
             self._print(told)
 
     def run(self, run: RunProgress) -> None:
-        """Tell how far the run is; at its end, what it has done."""
+        """Tell how far the run is; at its end, what it has done.
+
+        Example: instep lake run --once
+        """
         spent_s = time.monotonic() - self._begun_s
         rows = max(self._rows.values(), default=0)
         if self._json:

@@ -70,6 +70,8 @@ async def list_(
     """List the handlers of changes.
 
     It shows how far each has come with each stream, and what blocks it.
+
+    Example: instep handlers list --store sqlite:///network.db
     """
     columns = [Column("Handler", ratio=2, overflow="fold")]
     columns += [Column("Stream", ratio=3, overflow="fold")]
@@ -99,6 +101,8 @@ async def failed(
     """List failed changes with the reason, oldest first.
 
     `--format jsonl` shows each change whole, with its body.
+
+    Example: instep handlers failed --handler outbox
     """
     columns = [Column("ID", width=8, justify="right"), Column("Handler", ratio=2, overflow="fold")]
     columns += [Column("Stream", ratio=2, overflow="fold"), Column("Since", width=MOMENT_WIDTH)]
@@ -129,6 +133,8 @@ async def retry(
     """Let handlers try failed changes again.
 
     The process with the handler does it, now or later.
+
+    Example: instep handlers retry --all --handler outbox
     """
     chosen = _checked("retry", ids, everything, handler, stream)
     count = await _each(config, store, consumer, chosen, "retry", SqlReader.retry_change)
@@ -149,6 +155,8 @@ async def drop(  # noqa: PLR0917 - options, given by name on the command line
     """Forget failed changes for good.
 
     A handler that they block goes on without them.
+
+    Example: instep handlers drop 17 --yes
     """
     chosen = _checked("drop", ids, everything, handler, stream)
     if not yes:

@@ -27,6 +27,8 @@ async def rebuild(
     """Fill the tables again from the stored entities.
 
     It is one transaction; the consumer may run meanwhile.
+
+    Example: instep projections rebuild instep.toml
     """
     for one in _consumers(config or default_path(), consumer):
         async with _store(one) as store:
@@ -47,6 +49,8 @@ async def errors(
     """List the rows that a table could not hold.
 
     Ends with 1 if there are any.
+
+    Example: instep projections errors instep.toml
     """
     found = _consumers(config or default_path(), consumer)
     missing: list[ProjectionError] = []

@@ -34,8 +34,10 @@ def stored_version(connection: Connection) -> str | None:
     return None if version is None else str(version)
 
 
-def migrate(connection: Connection, dialect: Dialect) -> None:
-    """Create or upgrade the schema in the caller's transaction. Raises `StoreVersionError`."""
+def migrate(connection: Connection, dialect: Dialect, *, beside_others: bool = False) -> None:
+    """Create or upgrade the schema in the caller's transaction. `beside_others`: the store is made
+    in the database of another program on purpose. Raises `StoreVersionError`.
+    """
     if stored_version(connection) == HEAD:
         return
     dialect.lock_for_migration(connection)
@@ -43,7 +45,7 @@ def migrate(connection: Connection, dialect: Dialect) -> None:
     if version == HEAD:
         return
     _refuse_unknown(connection, version, dialect.where)
-    if version is None:
+    if version is None and not beside_others:
         _tell_of_others(connection, dialect.where)
     with _MIGRATING:
         # Alembic takes a tenth of a second to import: a store that is up to date does not import

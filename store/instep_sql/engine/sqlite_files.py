@@ -48,7 +48,7 @@ def make_private(file: str) -> None:
         elif file not in _REPORTED and Path(file).stat().st_mode & stat.S_IROTH:
             # Each connection passes here.
             _REPORTED.add(file)
-            _log.warning("every user of this machine can read the store %s", file)
+            _log.warning("every user of this machine can read the store %s (chmod o-r)", file)
 
 
 def in_wal_mode(file: str) -> bool:

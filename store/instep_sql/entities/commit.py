@@ -138,8 +138,7 @@ def derive_changed(tx: StreamTransaction, projections: Sequence[Projection]) -> 
     """Derive what the entities of a stream state that have changed, whatever changed them."""
     for derivation in tx.stream.kept.entities:
         derive_entities(tx, derivation)
-    for projection in projections:
-        project(tx, projection)
+    project(tx, projections)
 
 
 def write_records(

@@ -15,7 +15,7 @@ from instep_sql.engine.definitions import define, definition_of, definitions
 from instep_sql.engine.dialect import Dialect
 from instep_sql.engine.stream_scope import StreamScope
 from instep_sql.names import check_name
-from instep_sql.projections import own_tables
+from instep_sql.projections import foreign_keys, own_tables
 from instep_sql.projections.projected_rows import project
 from instep_sql.projections.projection import Projection
 
@@ -51,12 +51,22 @@ def keep(
         changed = _changed(connection, dialect, projections, wanted)
         # The triggers of before delete from the tables that are replaced.
         set_followers(connection, dialect, (), [one.name for one in changed])
+        # No table goes before those that refer to it.
+        kept = {one for one in reversed(changed) if _make_room(connection, dialect, one)}
         for one in changed:
-            _define(connection, dialect, one, wanted[one.name])
+            _define(connection, dialect, one, wanted[one.name], migrated=one in kept)
         set_followers(connection, dialect, list(map(_follower_of, changed)), ())
-    for one in projections:
-        for no in streams_behind(connection, one.name):
-            project(StreamScope(connection, dialect, no, now_us), one)
+    known = definitions(connection)
+    tables = [name.removeprefix(_PREFIX) for name in known if name.startswith(_PREFIX)]
+    foreign_keys.check(connection, dialect, projections, tables)
+    _follow_behind(connection, dialect, projections, now_us)
+
+
+def _follow_behind(
+    connection: Connection, dialect: Dialect, projections: Sequence[Projection], now_us: int
+) -> None:
+    for no in sorted({no for one in projections for no in streams_behind(connection, one.name)}):
+        project(StreamScope(connection, dialect, no, now_us), projections)
 
 
 def _changed(
@@ -65,9 +75,9 @@ def _changed(
     projections: Sequence[Projection],
     wanted: Mapping[str, str],
 ) -> list[Projection]:
-    """Those whose rows do not come from this definition."""
+    """Those whose rows do not come from this definition, or that refer to one of these."""
     kept = definitions(connection)
-    changed = []
+    changed: list[Projection] = []
     for one in projections:
         current = kept.get(_PREFIX + one.name, "")
         same = current.removeprefix(_MIGRATED) == wanted[one.name]
@@ -75,7 +85,7 @@ def _changed(
             own_tables.check(connection, dialect, one)
             # An empty table may have been made anew.
             same = same and own_tables.has_rows(connection, one)
-        if not same:
+        if not same or any(before.name in one.parents for before in changed):
             changed.append(one)
     return changed
 
@@ -85,15 +95,19 @@ def _follower_of(projection: Projection) -> Follower:
     return Follower(name, tuple(sorted(projection.classes)), (name,))
 
 
-def rebuild(connection: Connection, dialect: Dialect, projection: Projection, now_us: int) -> int:
-    """Fill the table again from the stored entities. Returns the number of its rows."""
-    connection.execute(projection.table.delete())
-    connection.execute(_FORGET_ERRORS, {"name": projection.name})
-    mark_all_changed(connection, _follower_of(projection))
-    for no in streams_behind(connection, projection.name):
-        project(StreamScope(connection, dialect, no, now_us), projection)
-    rows: int = connection.execute(select(func.count()).select_from(projection.table)).scalar_one()
-    return rows
+def rebuild(
+    connection: Connection, dialect: Dialect, projections: Sequence[Projection], now_us: int
+) -> dict[str, int]:
+    """Fill the tables again from the stored entities. Returns the number of rows of each."""
+    for one in reversed(projections):
+        connection.execute(one.table.delete())
+        connection.execute(_FORGET_ERRORS, {"name": one.name})
+        mark_all_changed(connection, _follower_of(one))
+    _follow_behind(connection, dialect, projections, now_us)
+    return {
+        str(one.name): connection.execute(select(func.count()).select_from(one.table)).scalar_one()
+        for one in projections
+    }
 
 
 @contextmanager
@@ -115,11 +129,9 @@ def _understood(dialect: Dialect, projection: Projection) -> Iterator[None]:
         ) from error
 
 
-def _define(
-    connection: Connection, dialect: Dialect, projection: Projection, definition: str
-) -> None:
-    name = _PREFIX + projection.name
-    current = definition_of(connection, name)
+def _make_room(connection: Connection, dialect: Dialect, projection: Projection) -> bool:
+    """Remove what is there of it. Returns whether its table is one of the user's migrations."""
+    current = definition_of(connection, _PREFIX + projection.name)
     migrated = (current or "").startswith(_MIGRATED)
     if current is None and inspect(connection).has_table(projection.name):
         own_tables.check(connection, dialect, projection)
@@ -132,9 +144,21 @@ def _define(
         migrated = True
     if migrated:
         connection.execute(projection.table.delete())
-        define(connection, name, _MIGRATED + definition)
-        return
-    with _understood(dialect, projection):
-        projection.table.drop(connection, checkfirst=True)
-        projection.table.create(connection)
-    define(connection, name, definition)
+    else:
+        with _understood(dialect, projection):
+            projection.table.drop(connection, checkfirst=True)
+    return migrated
+
+
+def _define(
+    connection: Connection,
+    dialect: Dialect,
+    projection: Projection,
+    definition: str,
+    *,
+    migrated: bool,
+) -> None:
+    if not migrated:
+        with _understood(dialect, projection):
+            projection.table.create(connection)
+    define(connection, _PREFIX + projection.name, (_MIGRATED if migrated else "") + definition)

@@ -6,7 +6,7 @@ itself, and the reason of each entity that its table cannot hold is kept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from instep_sql.engine.bulk_writes import StoredTable
 from instep_sql.engine.dialect import ColumnRows, Dialect
 from instep_sql.engine.stream_scope import StreamScope
 from instep_sql.projections.fast_columns import ColumnarEntities, fast_columns
+from instep_sql.projections.foreign_keys import children_of
 from instep_sql.projections.projection import ENTITY_ID, Projection, ValueRefusedError
 
 __all__ = ["insert", "insert_each", "is_plain", "project"]
@@ -31,14 +32,30 @@ _REASON_CHARACTERS: Final = 500
 _MOST_COLUMNS: Final = 400
 """A statement has the columns of many rows as parameters, and their number is limited."""
 _STREAM: Final = text("SELECT consumer, stream FROM instep_stream WHERE id = :no")
+_NOTE_CHILD: Final = text("""
+    INSERT INTO instep_unprojected (stream_no, name, entity_id)
+    SELECT stream_no, :child, entity_id FROM instep_unprojected
+    WHERE stream_no = :no AND name = :name ON CONFLICT DO NOTHING
+""")
 _KEEP: Final = text("""
     INSERT INTO instep_projection_error (entity_id, name, stream_no, reason, since_us)
     VALUES (:id, :name, :no, :reason, :now_us)
 """)
 
 
-def project(tx: StreamScope, projection: Projection) -> None:
-    """Project the changed entities of a stream anew."""
+def project(tx: StreamScope, projections: Collection[Projection]) -> None:
+    """Project the changed entities of a stream anew. `projections`: each after those that it refers
+    to.
+    """
+    for projection in projections:
+        # Their rows go with the row that they refer to.
+        for child in children_of(projection, projections):
+            names = {"no": tx.no, "name": projection.name, "child": child.name}
+            tx.connection.execute(_NOTE_CHILD, names)
+        _project_changed(tx, projection)
+
+
+def _project_changed(tx: StreamScope, projection: Projection) -> None:
     for rows in changed_entities(tx, projection.name):
         _remove_rows(tx.connection, projection, rows)
         by_class: dict[str, list[Sequence[Any]]] = {}

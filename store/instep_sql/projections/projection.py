@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final, TypeAlias
 
 import msgspec
-from sqlalchemy import JSON, Column, Dialect, FromClause, Table
+from sqlalchemy import JSON, BigInteger, Column, Dialect, FromClause, Table
 from sqlalchemy.schema import CreateTable
 
 from instep.errors import ConfigurationError
@@ -82,15 +82,19 @@ class Projection:
     - A table that migrations of the user have made is filled if it is empty and has what is needed.
       It is never altered nor dropped: where something changes, its rows are written again.
 
+    - A table may refer to the table of another projection by its `entity_id`, with ON DELETE
+      CASCADE. The store writes both in the order of their keys. It refuses to open with any other
+      foreign key to the table of a projection.
+
     Not promised: rows of a process that does not declare the projection, before one that does
-    declare it opens the store; foreign keys between projections of different streams, since streams
-    have no order.
+    declare it opens the store.
 
     Raises `ConfigurationError` for a table or a mapping that cannot serve.
 
     The primary key of the table is the column `entity_id` (`BigInteger`). With several rows of an
-    entity the key begins with `entity_id`, or an index does. No one else writes into the table. A
-    column without a source has its default, or NULL.
+    entity the key begins with `entity_id`, or an index does. The store replaces the rows of an
+    entity when it changes, so no one else writes into the table. A column without a source has its
+    default, or NULL, after each change.
 
     - `table`: The table, or the class that is mapped to it.
     - `classes`: For each class the source of each column, `entity_id` excepted; or a function that
@@ -116,6 +120,9 @@ class Projection:
                 self._rows_sources[name] = sources
             self.classes[name] = {} if callable(sources) else dict(sources)
         self._check()
+        referred = {key.target_fullname.split(".")[-2] for key in self.table.foreign_keys}
+        self.parents = referred - {str(self.name)}
+        """The other tables to which this one has a foreign key."""
         self._readers = {
             name: [
                 (
@@ -147,6 +154,7 @@ class Projection:
                 hint="leave it out: the table stands in the schema of the store",
             )
         self._check_key(where)
+        self._check_deferred(where)
         if not self.classes:
             raise ConfigurationError(
                 "it has no class", where=where, hint='for example {"NODE": {"uuid": "/uuid"}}'
@@ -161,6 +169,13 @@ class Projection:
                 where=where,
                 hint='begin with Column("entity_id", BigInteger, primary_key=True)',
             )
+        entity_id = self._columns.get(ENTITY_ID)
+        if entity_id is not None and not isinstance(entity_id.type, BigInteger):
+            raise ConfigurationError(
+                f"its column 'entity_id' is {entity_id.type}, not BIGINT",
+                where=where,
+                hint="give it the type BigInteger, in your migration too",
+            )
         indexes = [[column.name for column in index.columns] for index in self.table.indexes]
         if not any(columns[:1] == [ENTITY_ID] for columns in (primary_key, *indexes)):
             raise ConfigurationError(
@@ -169,7 +184,26 @@ class Projection:
                 hint='write Column("entity_id", BigInteger, index=True, nullable=False)',
             )
 
+    def _check_deferred(self, where: str) -> None:
+        for constraint in self.table.constraints:
+            if (constraint.initially or "").upper() == "DEFERRED":
+                raise ConfigurationError(
+                    "a constraint of its table is checked at the end of the commit, and would"
+                    " refuse it as a whole",
+                    where=where,
+                    hint='leave out initially="DEFERRED"',
+                )
+
     def _check_sources(self, where: str) -> None:
+        for entity_class, sources in self.classes.items():
+            for name, column in self._columns.items():
+                filled = entity_class in self._rows_sources or name in {ENTITY_ID, *sources}
+                if not filled and _needs_value(column):
+                    raise ConfigurationError(
+                        f"nothing fills its column {name!r} for the class {entity_class!r}",
+                        where=where,
+                        hint="give it a source or a default, or make it nullable",
+                    )
         for sources in self.classes.values():
             for name, source in sources.items():
                 if name not in self._columns or name == ENTITY_ID:
@@ -251,6 +285,15 @@ class Projection:
             reason = str(error) if isinstance(error, ValueRefusedError) else repr(error)
             raise ValueRefusedError(f"column {name!r}: {reason}") from error
         return values
+
+
+def _needs_value(column: Column[Any]) -> bool:
+    return not (
+        column.nullable
+        or column.default is not None
+        or column.server_default is not None  # Identity and Computed, too
+        or column is column.table.autoincrement_column
+    )
 
 
 def _table_of(table: FromClause | type[Any]) -> Table:

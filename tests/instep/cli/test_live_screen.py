@@ -132,6 +132,12 @@ def test_what_a_stranger_writes_does_not_steer_the_terminal() -> None:
         ({"connected": False}, ConsumerState.FAILED, Trouble.FAILED, "failed"),
         ({"connected": False}, ConsumerState.STOPPED, Trouble.NONE, "aligned, stopped"),
         (
+            {"connected": False, "unreadable": 41},
+            ConsumerState.STOPPED,
+            Trouble.BEHIND,
+            "aligned, 41 unreadable, stopped",
+        ),
+        (
             {"connected": False, "last_error": "e"},
             ConsumerState.STOPPED,
             Trouble.AWAY,

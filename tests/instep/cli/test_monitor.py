@@ -191,6 +191,8 @@ def test_a_running_process_is_asked_and_its_text_is_no_markup() -> None:
 def test_without_a_port_or_a_store_there_is_nothing_to_watch(tmp_path: Path) -> None:
     wrong = tmp_path / "absent.toml"
     assert "absent.toml" in failed(instep("monitor", str(wrong)), 2)
+    # In a pipe it would write what only a terminal understands.
+    assert "not a terminal" in failed(instep("monitor", "--url", "http://127.0.0.1:1"), 2)
 
 
 def test_the_port_of_a_configuration_falls_back_to_its_store(tmp_path: Path) -> None:

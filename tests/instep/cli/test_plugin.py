@@ -69,9 +69,27 @@ def test_its_kind_is_found_by_its_entry_point(
     assert "did you mean 'port'?" in failed(instep("check", str(folder / "instep.toml")), 2)
 
 
-@pytest.mark.parametrize("name", ["1st", "a b", "class", "../x", "naïve", ""])
+@pytest.mark.parametrize(
+    "name", ["1st", "a b", "class", "../x", "naïve", "", "a.b", "a_", "_a", "a" * 65]
+)
 def test_a_name_that_is_no_package_is_refused(name: str) -> None:
     assert "name of a package" in failed(instep("plugin", "new", name), 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"),
+    [
+        ("tapi", "a kind of source that is installed"),
+        ("asyncio", "a module of Python"),
+        ("instep", "a module that is installed"),
+        ("instep-sql", "a module that is installed"),
+        ("tests", "the folder of its tests"),
+    ],
+)
+def test_a_name_that_something_else_has_is_refused(name: str, taken: str, tmp_path: Path) -> None:
+    told = failed(instep("plugin", "new", name, "--folder", str(tmp_path / "new")), 2)
+    assert taken in told
+    assert not (tmp_path / "new").exists()
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

@@ -156,6 +156,7 @@ def test_a_setting_of_another_type_is_refused(
         ("[[consumers]]", "the key 'name' is missing"),
         ('[[consumers]]\nname = ""', "the name is not a text, or it is empty"),
         ("[[consumers]]\nname = 3", "the name is not a text, or it is empty"),
+        ('[[consumers]]\nname = "a\\nb"', "the name has a line break or another control character"),
         ('[[consumers]]\nname = "a"', "the key 'source' is missing"),
         ('[[consumers]]\nname = "a"\nsource = 3\nsink = 3', "this is not a table"),
         ('[[consumers]]\nname = "a"\nsource = {}\nsink = {}', "the key 'kind' is missing"),
@@ -209,7 +210,7 @@ def test_a_file_that_is_not_there_is_named(file: Path) -> None:
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="the file cannot be read: Is a directory"):
+    with pytest.raises(ConfigurationError, match="this is a directory — name the file in it"):
         load(tmp_path, {})
 
 

@@ -43,6 +43,11 @@ def fresh(phase: Phase = Phase.ALIGNED, heard_s: float | None = 1.0, **said: Any
             "aligned, but nothing is readable: 7 records refused",
         ),
         (fresh(connected=False), FreshnessState.DISCONNECTED, "aligned, but not connected"),
+        (
+            fresh(connected=False, unreadable=12),
+            FreshnessState.DISCONNECTED,
+            "aligned, 12 unreadable, but not connected",
+        ),
         (fresh(heard_s=10.5), FreshnessState.STALE, "aligned, but stale: last heard 10 s ago"),
         (
             fresh(heard_s=None),

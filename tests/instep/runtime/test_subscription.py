@@ -17,7 +17,7 @@ from instep.model import Freshness, StreamReport
 from instep.model.batches import SweepStep
 from instep.model.records import Record
 from instep.runtime.subscription import Subscription
-from tests.instep_sql.store_kit import create_update, end_record, stage
+from tests.instep_sql.store_kit import create_update, end_record, stage, stream_info
 
 pytestmark = pytest.mark.asyncio
 
@@ -218,6 +218,17 @@ async def test_who_handles_changes_is_told_how_fresh_the_streams_are(database: s
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     assert told == [["aligned"], ["disconnected"]]
+
+
+async def test_who_chooses_classes_is_told_of_the_streams_that_carry_them(database: str) -> None:
+    stream = stream_info(classes=("NODE", "LINK"))
+    async with stage(database, stream, journal="changes") as at:
+        await at.commit(create_update("a", 1))
+        of = {
+            chosen: len(await Subscription(at.store.reader, classes=chosen).freshness())
+            for chosen in ((), ("LINK",), ("LINK", "X"), ("X",))
+        }
+    assert of == {(): 1, ("LINK",): 1, ("LINK", "X"): 1, ("X",): 0}
 
 
 async def test_the_cursor_that_is_saved_has_its_epoch(database: str) -> None:

@@ -9,16 +9,28 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from instep.errors import ConfigurationError, SinkError, StoreUnavailableError, StoreVersionError
 from instep.model.position import Position
 from instep.model.records import Unreadable
 from instep.model.streams import StreamInfo
 from instep_spark import DeltaSink
+from instep_spark.landing.writers.delta_rs import as_sink_error
 from instep_spark.landing_schema import CHANGES, MEANINGS, TABLES, arrow_schema, ddl
 from instep_spark.options import DeltaOptions, DeltaSinkOptions
 from tests.instep_spark.sink_kit import Stage, fill, rows, stage, url_of
 from tests.instep_sql.store_kit import create_update, stream_info
+
+
+def test_a_foreign_error_is_one_line_and_whole_in_the_log_for_debugging(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("DEBUG", "instep_spark")
+    options = DeltaOptions.read({"url": "file:///tmp/lake"}, "here")
+    error = as_sink_error(DeltaError("it is torn\n\nBacktrace:\n  0: frame"), options, "w")
+    assert error.message == "the lake cannot be used now: it is torn"
+    assert "frame" in caplog.text
 
 
 @pytest.mark.asyncio

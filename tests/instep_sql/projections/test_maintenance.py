@@ -118,7 +118,9 @@ async def test_a_bad_value_costs_one_row_and_says_why(database: str) -> None:
         assert await errors(at) == []
 
 
-async def test_what_the_database_refuses_is_left_out_alone(database: str) -> None:
+async def test_what_the_database_refuses_is_left_out_alone(
+    database: str, caplog: pytest.LogCaptureFixture
+) -> None:
     mine = nodes()
     async with network(database, projections=[mine]) as at:
         await at.commit(*(node(f"n{n:02}", ports=-1 if n % 7 == 3 else n) for n in range(40)))
@@ -127,6 +129,7 @@ async def test_what_the_database_refuses_is_left_out_alone(database: str) -> Non
             {f"n{n:02}" for n in range(40)} - {*bad}
         )
         assert [key for key, _ in await errors(at)] == bad
+    assert "error ignored" not in caplog.text
 
 
 async def test_whether_an_entity_has_a_row_does_not_depend_on_those_beside_it(

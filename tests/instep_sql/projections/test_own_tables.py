@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,6 +100,19 @@ async def test_mapped_classes_of_tables_that_the_user_has_made(database: str) ->
         assert run(database, select(Name.value)) == [("z",)]
         assert run(database, select(Port.uuid)) == [("a",)]
     engine.dispose()
+
+
+@pytest.mark.parametrize("own", [True, False])
+async def test_a_store_beside_tables_of_others_tells_of_them_unless_it_fills_some(
+    own: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = f"sqlite:///{tmp_path}/s.db"
+    engine = on(database)
+    Base.metadata.create_all(engine)
+    engine.dispose()
+    async with network(database, projections=[PORTS] if own else []):
+        pass
+    assert ("has tables of another program (port, port_name)" in caplog.text) is not own
 
 
 async def test_an_entity_has_all_its_rows_or_none(database: str) -> None:

@@ -161,7 +161,9 @@ async def test_a_token_file_is_read_again_when_refused(tmp_path: Path) -> None:
         file.write_text("new\n")
         assert await auth.renew(old, "url") == {"Authorization": "Bearer new"}
         file.unlink()
-        with pytest.raises(AuthenticationError, match="no token file"):
+        with pytest.raises(
+            AuthenticationError, match="the token file cannot be read: No such file"
+        ):
             await auth.renew({"Authorization": "Bearer new"}, "url")
 
 

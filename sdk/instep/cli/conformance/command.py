@@ -46,6 +46,8 @@ def trace(
     """Judge a trace that was written by --trace.
 
     Ends with 1 if a MUST is broken.
+
+    Example: instep conformance trace trace.jsonl --protocol wsrm
     """
     from instep.conformance import TraceJudge, read_events
 
@@ -87,6 +89,8 @@ def config(
     It reads or listens as that consumer does, and stores nothing. It may run beside it, where the
     peer allows two connections; a listener's address is free only while its consumer is not
     running. Ends with 1 if a MUST is broken.
+
+    Example: instep conformance config --minutes 10 --html report.html
     """
     from instep.conformance import TraceJudge
 

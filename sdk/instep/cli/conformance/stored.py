@@ -40,6 +40,8 @@ def report(
     """Print what a consumer with `conformance = true` has found of its peer since it was started.
 
     Ends with 1 where a MUST is broken.
+
+    Example: instep conformance report --consumer east --format json
     """
     found = asyncio.run(_stored(file, store, consumer))
     if len(found) != 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from instep.cli.monitor.reading import MonitoredPlace
 from instep.cli.monitor.screen import Monitor
 from instep.cli.store import ConfigArgument, ConsumerOption, StoreOption, places_of
 from instep.config.file import default_path, load
+from instep.errors import ConfigurationError
 from instep.model.listen import listen_url
 
 __all__ = ["monitor"]
@@ -33,9 +35,18 @@ def monitor(
 
     The figures come from the port of the running process ([operations] listen). Without a port, or
     while none answers, they come from the store. With --url alone there is no store to look into.
+
+    Example: instep monitor --url http://127.0.0.1:9464
     """
     stores = {} if url and not (config or store) else places_of(config, store, consumer, "monitor")
-    Monitor(MonitoredPlace(url or _port_of(config, store), stores, consumer), every_s).run()
+    place = MonitoredPlace(url or _port_of(config, store), stores, consumer)
+    if not sys.stdout.isatty():
+        raise ConfigurationError(
+            "the output is not a terminal",
+            where="monitor",
+            hint="for a program, use `instep status --format jsonl` or the port",
+        )
+    Monitor(place, every_s).run()
 
 
 def _port_of(config: Path | None, store: str | None) -> str:

@@ -181,7 +181,13 @@ class _Faulted:
 
 
 class SequencedFeed(Feed):
-    """One session of numbered messages. The docstring of the module describes what it promises.
+    """One session of numbered messages.
+
+    Promised: `receive` gives the messages in the order of their numbers, once the baseline of the
+    session is durable, without those that the baseline contains. A message gets its receipt when it
+    is durable (S3). Four events end the session: a number is missing after `reorder_window_s`, a
+    number goes back, the last number comes again with other content, or the connection is lost. The
+    next session begins with a baseline, which has the state of the messages that are missing.
 
     The adapter's part: create one before it subscribes, because the first message may arrive before
     the subscription is answered; pass it on then (`first_message`); `accept` each message; call
@@ -560,7 +566,8 @@ class SequencedFeed(Feed):
         for effect in effects:
             if isinstance(effect, RealignSequence):
                 first = Ranges.of(*effect.missing[:1])
-                self.realign(f"messages {first} of the session did not come")
+                word = "message" if first.count() == 1 else "messages"
+                self.realign(f"{word} {first} of the session did not come")
             elif isinstance(effect, SequenceFailed):
                 self.realign(effect.reason)
 

@@ -385,14 +385,16 @@ class StreamWorker:
         )
         if reason and self._pacing.reopenings > 1:
             self._last_error = reason
-            times = self._pacing.reopenings - 1
-            self._no_progress = f"realigned {times} times in a row and again: {reason}"
+            times = self._pacing.reopenings
+            self._no_progress = f"realigned {times} times in a row: {reason}"
         elif opened_s is not None and self._progress.stalled:
             self._no_progress = (
                 f"{self._progress.fruitless} connections in a row came no further; the last read"
                 f" {self._position.attempt_records:,} records of attempt {self._position.attempt}"
                 f" in {lasted_s:,.1f} s"
             )
+            if failure is not None:
+                self._no_progress += f": {self._last_error}"
         else:
             self._no_progress = ""
             return wait_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
@@ -24,7 +25,7 @@ from deltalake.exceptions import (
 )
 
 from instep.errors import SinkError, StoreUnavailableError
-from instep_spark.error_text import disk_full
+from instep_spark.error_text import disk_full, first_line
 from instep_spark.lake.batches.progress import (
     StreamProgress,
     commits_of,
@@ -35,6 +36,8 @@ from instep_spark.landing_schema import MEANINGS, TABLES, described_schema
 from instep_spark.options import DeltaOptions
 
 __all__ = ["DeltaRsWriter", "as_sink_error"]
+
+_log = logging.getLogger(__name__)
 
 _COMPACTED_BYTES: Final = 64 << 20
 _WRITTEN: Final = WriterProperties(compression="ZSTD", compression_level=1)
@@ -220,7 +223,9 @@ def as_sink_error(error: Exception, options: DeltaOptions, where: str) -> SinkEr
     """
     if isinstance(error, SinkError):
         return error
-    message = options.redact(str(error).strip() or type(error).__name__)
+    # delta-rs adds a backtrace, and what it tried before.
+    message = options.redact(first_line(error))
+    _log.debug("%s: %s", where, options.redact(str(error)))
     facts: dict[str, Any] = {"where": where}
     if isinstance(error, TableNotFoundError):
         return SinkError("there is no table", hint="look at the URL of the lake", **facts)
@@ -228,7 +233,7 @@ def as_sink_error(error: Exception, options: DeltaOptions, where: str) -> SinkEr
         return SinkError(f"the table has another shape: {message}", **facts)
     if (full := disk_full(error, where, "make room: the batch is tried again")) is not None:
         return full
-    if any(word in message for word in _REFUSED):
+    if any(word in str(error) for word in _REFUSED):
         return SinkError(f"no access: {message}", hint="look at the rights and keys", **facts)
     if isinstance(error, (DeltaError, OSError, pa.ArrowException)):
         return StoreUnavailableError(

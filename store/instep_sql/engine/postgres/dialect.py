@@ -7,6 +7,7 @@ in the worker thread takes at most a tenth longer than the fastest asynchronous 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
@@ -55,6 +56,11 @@ from instep_sql.engine.triggers import Trigger
 from instep_sql.options import Journal, SqlOptions
 
 __all__ = ["Postgres"]
+
+# psycopg logs it beside the error that it raises, which is handled: a row that a table refuses.
+logging.getLogger("psycopg").addFilter(
+    lambda record: not str(record.msg).startswith("error ignored terminating")
+)
 
 _COPY_FROM_RECORDS: Final = 1_000
 
