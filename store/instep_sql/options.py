@@ -38,6 +38,12 @@ class Journal(StrEnum):
     PREVIOUS = "previous"
     """As CHANGES, with the bodies before and after the change."""
 
+    def keeps_more_than(self, other: Journal) -> bool:
+        """Whether a reader of this journal needs what the other one has not kept."""
+        if other is Journal.OFF:
+            return self is not Journal.OFF
+        return other is Journal.CHANGES and self in (Journal.BODIES, Journal.PREVIOUS)
+
 
 class SqlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of a SQL store, and the keys of `[consumers.sink]` in `instep.toml`."""

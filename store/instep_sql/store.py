@@ -28,6 +28,7 @@ from instep_sql.engine.database import Database
 from instep_sql.engine.dialect import UnstorableError
 from instep_sql.engine.registry import dialect_of
 from instep_sql.entities import commit, retirement, streams, sweep_approvals, unproven
+from instep_sql.entities.journal import append_stored
 from instep_sql.entities.lookups import SqlEntityRows
 from instep_sql.entities.quarantine import split_storable
 from instep_sql.entities.shared_keys import SharedKeyError
@@ -272,8 +273,14 @@ class SqlStore(Sink):
             streams.save_info(connection, row, info, journal, now)
             if row.not_offered_since_us:
                 self._note_offered(connection, row, now, offered=True)
+            kept_before = row.journal
             row = streams.find(connection, self._name, stream.id)
             assert row is not None
+            if journal.keeps_more_than(kept_before):
+                # What was not kept before cannot be found in the journal.
+                tx = StreamTransaction(connection, self._dialect, row.no, now, self.options, row)
+                append_stored(tx)
+                unproven.tell_all(tx)
         self._streams[stream.id] = row
         return row.position
 

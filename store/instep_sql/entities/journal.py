@@ -28,7 +28,14 @@ from instep_sql.engine.dialect import (
 from instep_sql.entities.streams import StreamRow, StreamTransaction
 from instep_sql.options import Journal
 
-__all__ = ["append_changes", "append_notices", "append_recomposed", "append_swept", "trim"]
+__all__ = [
+    "append_changes",
+    "append_notices",
+    "append_recomposed",
+    "append_stored",
+    "append_swept",
+    "trim",
+]
 
 _CREATED: Final = ChangeKind.CREATED.value
 _UPDATED: Final = ChangeKind.UPDATED.value
@@ -66,6 +73,35 @@ _NOTICE: Final = text("""
                                committed_at_us, envelope, body)
     VALUES (:no, :key, :class, :change, NULL, '', 0, :now_us, :envelope, :nothing)
 """)
+
+# What the journal says that there is: the last change of each entity.
+_TOLD: Final = f"""
+    WITH told AS (
+        SELECT key, class, token, appended_at_us FROM instep_change WHERE cursor IN (
+            SELECT max(cursor) FROM instep_change
+            WHERE stream_no = :no
+                  AND change NOT IN ('{ChangeKind.UNPROVEN.value}', '{ChangeKind.PROVEN.value}')
+            GROUP BY key)
+        AND change IN ('{_CREATED}', '{_UPDATED}'))
+"""
+_APPEND_GONE: Final = text(f"""
+    INSERT INTO instep_change (stream_no, key, class, change, kind, token, appended_at_us,
+                               committed_at_us, body)
+    {_TOLD}
+    SELECT :no, key, class, '{ChangeKind.SWEPT.value}', NULL, token, appended_at_us, :now_us,
+           :nothing
+    FROM told WHERE key NOT IN (SELECT key FROM instep_entity WHERE stream_no = :no)
+    ORDER BY key
+""")
+_APPEND_STORED: Final = f"""
+    INSERT INTO instep_change (stream_no, key, class, change, kind, token, appended_at_us,
+                               committed_at_us, envelope, body)
+    {_TOLD}
+    SELECT :no, e.key, e.class, CASE WHEN t.key IS NULL THEN '{_CREATED}' ELSE '{_UPDATED}' END,
+           NULL, e.token, e.appended_at_us, :now_us, e.envelope, coalesce({{body}}, :nothing)
+    FROM instep_entity e LEFT JOIN told t ON t.key = e.key
+    WHERE e.stream_no = :no ORDER BY e.id
+"""
 
 
 BeforeImage = tuple[bytes | bytearray | None, str, str, bytes | bytearray | None]
@@ -364,6 +400,18 @@ def append_swept(tx: StreamTransaction, doomed: str, values: Mapping[str, Any]) 
         """),
         {**values, "now_us": tx.now_us, "nothing": b""},
     )
+
+
+def append_stored(tx: StreamTransaction) -> None:
+    """Append a row for each stored entity, and for each that has gone while no change was kept: the
+    journal of a stream begins, or begins anew, and tells from there on what the store holds.
+    """
+    if not _begin_epoch(tx):
+        return
+    body = "e.body" if tx.journal is not Journal.CHANGES else "NULL"
+    values = {"no": tx.no, "now_us": tx.now_us, "nothing": b""}
+    tx.connection.execute(_APPEND_GONE, values)
+    tx.connection.execute(text(_APPEND_STORED.format(body=body)), values)
 
 
 def append_recomposed(tx: StreamTransaction, bodies: dict[int, bytes]) -> None:

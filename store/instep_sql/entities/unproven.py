@@ -35,6 +35,7 @@ __all__ = [
     "recount",
     "rename",
     "settle",
+    "tell_all",
 ]
 
 _ANY_MARK: Final = 2**31 - 1
@@ -53,6 +54,9 @@ _MOVE: Final = text("""
     UPDATE instep_unproven SET attempt = :attempt, "offset" = :offset, lineage = :lineage,
                                met_before = :met_before
     WHERE id = :id
+""")
+_EVER_TOLD: Final = text("""
+    SELECT * FROM instep_unproven WHERE stream_no = :no AND told = 1 ORDER BY id
 """)
 _TOLD: Final = text("UPDATE instep_unproven SET told = 1 WHERE id = :id")
 _FORGET: Final = text("DELETE FROM instep_unproven WHERE id = :id")
@@ -353,6 +357,12 @@ def prove_singly(
     for row in proven:
         reason, _, digest = row.unproven_reason.partition(" ")
         _tell(tx, row, ChangeKind.PROVEN, reason=reason, digest=digest, partition=None)
+
+
+def tell_all(tx: StreamTransaction) -> None:
+    """Let a journal that begins say what is unproven: its other rows say only what there is."""
+    reasons = tx.connection.execute(_EVER_TOLD, {"no": tx.no}).mappings()
+    journal.append_notices(tx, [_change(tx, {**one}, ChangeKind.UNPROVEN) for one in reasons])
 
 
 def _tell(tx: StreamTransaction, row: Row[Any], change: ChangeKind, **other: Any) -> None:

@@ -414,3 +414,46 @@ async def test_a_reader_that_retention_passes_between_two_pages_is_told(
             [change.cursor async for change in reading]
         assert read == [1, 2]
         assert caught.value.data["oldest"] > 3
+
+
+async def test_a_journal_that_begins_later_lists_what_the_store_holds(stage: Stages) -> None:
+    placed = b'{"parent-address":["topology-uuid:t"]}'
+    async with stage(journal="off") as at:
+        await at.commit(create_update("b", 1, b"1", envelope=placed), create_update("a", 2, b"2"))
+        await at.commit(create_update("gone", 3), end_record("gone", 4))
+    async with stage(journal="bodies") as at:
+        await at.commit(create_update("a", 5, b"3"), create_update("c", 6, b"4"))
+        told = [(one.key, one.change.value, one.body) for one in await at.changes()]
+        assert told == [
+            ("b", "created", b"1"),
+            ("a", "created", b"2"),
+            ("a", "updated", b"3"),
+            ("c", "created", b"4"),
+        ]
+        first = (await at.changes())[0]
+        assert (first.envelope, first.token, first.kind) == (placed, "t1", None)
+
+
+async def test_a_journal_that_was_off_tells_what_it_has_missed(stage: Stages) -> None:
+    async with stage(journal="changes") as at:
+        await at.commit(create_update("a", 1), create_update("b", 2), create_update("c", 3))
+        await at.commit(end_record("c", 4))
+        cursor = (await at.changes())[-1].cursor
+    async with stage(journal="off") as at:
+        await at.commit(end_record("a", 5), create_update("b", 6), create_update("d", 7))
+    async with stage(journal="changes") as at:
+        told = [(one.key, one.change.value) for one in await at.changes(cursor)]
+        assert told == [("a", "swept"), ("b", "updated"), ("d", "created")]
+    async with stage(journal="changes") as at:
+        assert len(await at.changes(cursor)) == 3
+
+
+async def test_a_journal_that_keeps_bodies_from_now_on_states_them_all(stage: Stages) -> None:
+    async with stage(journal="changes") as at:
+        await at.commit(create_update("a", 1, b"1"), create_update("b", 2, b"2"))
+        cursor = (await at.changes())[-1].cursor
+    async with stage(journal="previous") as at:
+        told = [(one.key, one.change.value, one.body) for one in await at.changes(cursor)]
+        assert told == [("a", "updated", b"1"), ("b", "updated", b"2")]
+    async with stage(journal="changes") as at:
+        assert len(await at.changes(cursor)) == 2

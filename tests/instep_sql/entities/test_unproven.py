@@ -95,6 +95,16 @@ async def test_a22_a_class_becomes_unproven_and_proven_with_a_row_each(at: Stage
     assert status.unproven_because == ()
 
 
+async def test_a22_a_journal_that_begins_later_says_what_is_unproven(stage: Stages) -> None:
+    async with stage(journal="off") as at:
+        await at.commit(*statements("ab", 1))
+        await at.commit(unreadable=[Unreadable("s1", b"?", "odd", "t9", key="a")])
+        assert set(await unproven(at)) == {"a"}
+    async with stage(journal="changes") as at:
+        told = [(one.change.value, one.key) for one in await at.changes()]
+        assert told == [("created", "a"), ("created", "b"), ("unproven", "a")]
+
+
 async def test_a22_of_several_reasons_the_one_that_matters_most_is_shown(at: Stage) -> None:
     async def view() -> dict[str, str]:
         query = text("SELECT key, unproven FROM instep_entities WHERE unproven IS NOT NULL")

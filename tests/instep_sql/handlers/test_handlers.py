@@ -227,6 +227,23 @@ async def test_what_a_process_without_it_has_committed_is_given_later(
         assert [key for key, *_ in found] == ["a", "b"]
 
 
+async def test_one_that_is_added_to_a_store_without_a_journal_gets_what_it_holds(
+    database: str, kind: str
+) -> None:
+    await made(database)
+    async with network(database, journal="off") as at:
+        await at.commit(node("a", 1), node("b", 2))
+    outbox = Outbox()
+    async with at_work(database, outbox.handler(kind)) as at:
+        await at.commit(node("c", 3))
+        found = await until(at, lambda found: len(found) == 3)
+        assert [(key, change) for key, change, _ in found] == [
+            ("a", "created"),
+            ("b", "created"),
+            ("c", "created"),
+        ]
+
+
 async def test_statements_that_fail_do_not_harm_the_commit(database: str, kind: str) -> None:
     await made(database)
 
