@@ -132,7 +132,7 @@ def message_id(text: str) -> str:
 async def test_r0800_r1031_the_first_number_is_1(quick: Driver) -> None:
     quick.baseline()
     answer = await quick.send(metric_report("1", 1), "2")
-    assert "messages 1 " in await quick.realigned()
+    assert "message 1 " in await quick.realigned()
     assert not answer.done()
 
 
@@ -162,7 +162,7 @@ async def test_r0801_r1031_a_number_that_stays_missing_realigns(quick: Driver) -
     await quick.send(metric_report("1", 1), "1")
     await quick.commit()
     await quick.send(metric_report("3", 3), "3")
-    assert "messages 2 " in await quick.realigned()
+    assert "message 2 " in await quick.realigned()
 
 
 async def test_r0801_reports_that_were_swapped_are_healed(driver: Driver) -> None:
@@ -249,7 +249,7 @@ async def test_another_spelling_of_1_is_1(driver: Driver, number: str) -> None:
 async def test_a_number_beyond_counting_is_a_gap(quick: Driver) -> None:
     quick.baseline()
     await quick.send(metric_report("1", 1), "1" + "0" * 30)
-    assert "messages 1" in await quick.realigned()
+    assert "messages 1-" in await quick.realigned()
 
 
 @pytest.mark.parametrize(("first", "second"), [("1", None), (None, "2")])

@@ -84,7 +84,7 @@ SECRETS = """
 name = "east"
 [consumers.source]
 kind = "tapi"
-endpoints = ["https://ctrl-a:8443/?api=S3CRET"]
+endpoints = ["https://ctrl-a:8443/"]
 proxy = "http://proxy.example:1"
 [consumers.source.auth]
 kind = "login"
@@ -117,7 +117,7 @@ def test_no_plug_in_shows_a_secret(file: Path) -> None:
     for secret in ("S3CRET", "5678", "proxy.example"):
         assert secret not in result.stdout + result.stderr
     for shown in (
-        'endpoints = ["https://ctrl-a:8443/?***"]',
+        'endpoints = ["https://ctrl-a:8443/"]',
         'kind = "login", path = "/login',
         "body = { user = ***, pwd = ***, pin = *** }",
         'url = "s3://bucket/lake"',
