@@ -100,6 +100,8 @@ def _upwards(address: Any) -> list[tuple[str, str]]:
 
 def _folded(place: str) -> str:
     """A uuid, or the place of what has none, as it is compared."""
+    if "/" not in place:
+        return folded_uuid(place)
     uuid, slash, local = place.partition("/")
     return f"{folded_uuid(uuid)}{slash}{local}"
 

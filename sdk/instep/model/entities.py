@@ -49,7 +49,9 @@ def folded_uuid(text: str) -> str:
     """The text as uuids compare: without regard to case where it has the form of a uuid (RFC 4122
     3), and as it is else.
     """
-    return text.lower() if _UUID(text) else text
+    lower = text.lower()
+    # Nearly all are in lower case: they need no look at their form.
+    return lower if lower != text and _UUID(text) else text
 
 
 def identity_digest(entity_class: str, uuid: str, key: str) -> int:
