@@ -66,8 +66,6 @@ EVENT_STATES: Final = frozenset(
 _KNOWN_STATES: Final = EVENT_STATES | {"ACTIVE", "INTERMITTENT", "CLEAR"}
 STATE_UNKNOWN: Final = "detector-state-unknown"
 """The deviation: a state of no edition."""
-_BODIES_AT_ONCE: Final = 64
-"""As many as stay in the processor's cache: the heap does not grow for a copy of all."""
 _STATE: Final = b"-detector-state"
 _IS_ACTIVE: Final = b'":"ACTIVE"'
 _stated_states: Final = re.compile(rb'-detector-state"\s*:\s*"([^"]{0,128})').findall
@@ -149,18 +147,14 @@ class Detector(msgspec.Struct, frozen=True, gc=False):
     """The node in the parent-address, or the measured node."""
 
 
-def all_active(bodies: Sequence[bytes | bytearray]) -> bool:
-    """Whether each detector in these is ACTIVE beyond doubt: none ends, and none states what no
-    edition has. A short cut to `may_end` and `unknown_states`.
+def all_active(text: bytes) -> bool:
+    """Whether each detector in this text of several is ACTIVE beyond doubt: none ends, and none
+    states what no edition has. A short cut to `may_end` and `unknown_states`.
     """
-    for at in range(0, len(bodies), _BODIES_AT_ONCE):
-        text = b"".join(bodies[at : at + _BODIES_AT_ONCE])
-        if _BACKSLASH in text or text.rfind(b"CLEAR") >= 0:
-            return False
-        states = {after[: len(_IS_ACTIVE)] for after in text.rsplit(_STATE)[1:]}
-        if states - {_IS_ACTIVE}:
-            return False
-    return True
+    if _BACKSLASH in text or text.rfind(b"CLEAR") >= 0:
+        return False
+    states = {after[: len(_IS_ACTIVE)] for after in text.rsplit(_STATE)[1:]}
+    return not states - {_IS_ACTIVE}
 
 
 def may_end(text: bytes | bytearray) -> bool:

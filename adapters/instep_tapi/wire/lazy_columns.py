@@ -51,8 +51,10 @@ _entity: Final = attrgetter("entity")
 _first_byte: Final = itemgetter(0)
 _deviations: Final = attrgetter("deviations")
 _parent_address: Final = attrgetter("parent_address")
-_head: Final = itemgetter(slice(NESTED_TIME_WITHIN_BYTES))
-_HEADS_AT_ONCE: Final = 64
+_BODIES_AT_ONCE: Final = 64
+_BETWEEN: Final = b"\0"
+"""Joins bodies: no JSON text has it."""
+_join_few: Final = _BETWEEN.join
 
 
 class LogRecordBody(msgspec.Struct, gc=False):
@@ -218,13 +220,20 @@ def _open(
     if set(map(_first_byte, contents)) != {_BRACE}:
         contents = list(map(_content_of, kinds, stated))
     envelopes = [body.envelope() for body in stated]
-    deviations += ["event-time-nested"] * _nested_times(envelopes)
+    detects, active = any(one.entity_class == CONDITION_DETECTOR for one in types), True
+    # Few at once: their text, which is a copy, then takes the same memory again and again.
+    for at in range(0, len(stated), _BODIES_AT_ONCE):
+        some = envelopes[at : at + _BODIES_AT_ONCE]
+        around, text = _join_few(some), _join_few(contents[at : at + _BODIES_AT_ONCE])
+        deviations += ["event-time-nested"] * _nested_times(some, around)
+        active = active and not (detects and not all_active(text))
+        if not (around.isascii() and text.isascii()):
+            # msgspec does not check raw bytes.
+            around.decode()
+            text.decode()
     if any(rests):
+        _join_few(rests).decode()
         envelopes = list(map(_with_rest, envelopes, rests))
-    if not all(map(bytearray.isascii, chain(contents, envelopes))):
-        # msgspec does not check raw bytes.
-        for part in chain(contents, envelopes):
-            part.decode()
     if not all(one.is_usual for one in types):
         _count_deviations(kinds, stated, deviations)
     if contexts.count(contexts[0]) == len(contexts):
@@ -232,7 +241,7 @@ def _open(
     else:
         deviations += chain.from_iterable(map(_deviations, contexts))
     classes = [body.entity_class for body in stated]
-    ends = _ends(kinds, classes, contents, deviations)
+    ends = _ends(kinds, classes, contents, deviations, active=active)
     uuids = [""] * len(stated)
     if with_uuid:
         uuids = [
@@ -262,12 +271,14 @@ def _ends(
     classes: Sequence[str],
     contents: Sequence[bytearray],
     deviations: list[str],
+    *,
+    active: bool,
 ) -> list[bool]:
-    """Whether after each record its entity has ended."""
+    """Whether after each record its entity has ended. `active`: no content states that."""
     ends = [False] * len(kinds)
     if kinds.count(_UPDATE) < len(kinds):
         ends = [kind is not _UPDATE for kind in kinds]
-    if CONDITION_DETECTOR not in classes or all_active(contents):
+    if active:
         return ends
     text = b"".join(contents)
     deviations += [STATE_UNKNOWN] * unknown_states(text)
@@ -279,24 +290,16 @@ def _ends(
     ]
 
 
-def _nested_times(envelopes: Sequence[bytearray]) -> int:
-    """How many of these begin with a time that is nested."""
-    # Few at once: their heads, which are copies, then take the same memory again and again.
-    return sum(
-        _nested_times_of(envelopes[at : at + _HEADS_AT_ONCE])
-        for at in range(0, len(envelopes), _HEADS_AT_ONCE)
-    )
-
-
-def _nested_times_of(envelopes: Sequence[bytearray]) -> int:
-    heads = b"".join(map(_head, envelopes))
-    if NESTED_TIME not in heads:
+def _nested_times(envelopes: Sequence[bytearray], text: bytes) -> int:
+    """How many of these begin with a time that is nested. `text`: all of them, joined."""
+    if NESTED_TIME not in text:
         return 0
-    # A provider states its times in one way: then the first says it of all.
-    first = _head(envelopes[0])
-    if NESTED_TIME in first and heads == first * len(envelopes):
+    # A provider states its times in one way: then the beginning of the first is that of each.
+    end = envelopes[0].find(NESTED_TIME, 0, NESTED_TIME_WITHIN_BYTES)
+    if end >= 0 and text.count(_BETWEEN + envelopes[0][:end]) == len(envelopes) - 1:
         return len(envelopes)
-    return sum(NESTED_TIME in _head(envelope) for envelope in envelopes)
+    places = (one.find(NESTED_TIME, 0, NESTED_TIME_WITHIN_BYTES) for one in envelopes)
+    return sum(place >= 0 for place in places)
 
 
 def _with_canonical_addresses(
