@@ -226,7 +226,8 @@ def _open(
         some = envelopes[at : at + _BODIES_AT_ONCE]
         around, text = _join_few(some), _join_few(contents[at : at + _BODIES_AT_ONCE])
         deviations += ["event-time-nested"] * _nested_times(some, around)
-        active = active and not (detects and not all_active(text))
+        if detects and active:
+            active = all_active(text)
         if not (around.isascii() and text.isascii()):
             # msgspec does not check raw bytes.
             around.decode()
