@@ -66,11 +66,7 @@ def _are_within(records: Sequence[Record]) -> bool:
 def are_met(tx: StreamTransaction, records: Sequence[Record]) -> bool:
     """Whether a record states another class than the row that has its key."""
     stored = _classes(tx, {one.key for one in records})
-    return any(
-        one.entity_class and stored.get(one.key, one.entity_class) not in ("", one.entity_class)
-        for one in records
-        if not one.ends
-    )
+    return any(_is_of_another_class(one, stored) for one in records if not one.ends)
 
 
 def _end_another(tx: StreamTransaction, records: Sequence[Record]) -> bool:
@@ -84,10 +80,13 @@ def _end_another(tx: StreamTransaction, records: Sequence[Record]) -> bool:
     if not ended:
         return False
     stored = _classes(tx, ended)
-    return bool(stored) and any(
-        one.entity_class and stored.get(one.key, one.entity_class) not in ("", one.entity_class)
-        for one in records
-    )
+    return bool(stored) and any(_is_of_another_class(one, stored) for one in records)
+
+
+def _is_of_another_class(record: Record, stored: Mapping[str, str]) -> bool:
+    """Whether it states another class than the row that has its key (`stored`: key → class)."""
+    known = stored.get(record.key, "")
+    return bool(record.entity_class and known) and known != record.entity_class
 
 
 def separate(
